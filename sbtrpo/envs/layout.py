@@ -1,0 +1,140 @@
+"""Where robot and objects stand at the start: rejection sampling, batched over worlds.
+
+The original places objects one after the other, each by up to 100 uniform draws, and starts the whole layout again when
+one of them finds no room. That conditions on success, strongly so in crowded scenes, and belongs to the task. Here the
+same rule runs on arrays: attempts are looked at in blocks, and restarts side by side on forked streams.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.seeding import Floats, Ints, Streams
+
+ATTEMPTS = 100
+RESTARTS = 10_000
+TARGET_ATTEMPTS = 10_000
+_BLOCKS = (4, 16, 80, 900, 9000)
+_JITTER = 1e-9  # the original draws "fixed" places from a square this small
+
+
+class LayoutError(RuntimeError):
+    """A layout has no room for one of its objects."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one thing may be drawn, and how far others stay away."""
+
+    name: str
+    low: Floats
+    """(2,)"""
+    high: Floats
+    keepout: float
+
+
+def places(spec: NavigationSpec) -> list[Place]:
+    """The robot and all objects in the order in which they are placed."""
+
+    def square(name: str, keepout: float) -> Place:
+        return Place(name, np.full(2, -spec.extent + keepout), np.full(2, spec.extent - keepout), keepout)
+
+    found = [square("robot", spec.robot_keepout)]
+    for group in spec.groups:
+        for i in range(group.count):
+            name = group.kind if group.count == 1 else f"{group.kind} {i}"
+            if group.places is None:
+                found.append(square(name, group.keepout))
+            else:
+                centre = np.asarray(group.places[i])
+                found.append(Place(name, centre - _JITTER, centre + _JITTER, group.keepout))
+    return found
+
+
+def draw_place(
+    place: Place, streams: Streams, rows: Ints, others: Floats, keepouts: Floats, attempts: int
+) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Draw a place until it keeps its distance from all others.
+
+    Args:
+        place: what is placed.
+        streams: where the draws come from.
+        rows: (n,), the streams to draw from.
+        others: (n, m, 2), what stands already.
+        keepouts: (m,), of the others.
+        attempts: the most draws for one stream.
+
+    Returns:
+        xy (n, 2) and whether a place was found (n,).
+    """
+    xy = np.zeros((len(rows), 2))
+    found = np.zeros(len(rows), bool)
+    waiting = np.arange(len(rows))
+    reach = keepouts + place.keepout
+    done = 0
+    for block in _BLOCKS:
+        block = min(block, attempts - done)
+        if block == 0 or len(waiting) == 0:
+            break
+        draws = streams.peek(rows[waiting], 2 * block).reshape(-1, block, 2)
+        trial = place.low + (place.high - place.low) * draws
+        gap = trial[:, :, None, :] - others[waiting, None, :, :]
+        clear = (np.sqrt(gap[..., 0] ** 2 + gap[..., 1] ** 2) >= reach).all(axis=2)
+        first = clear.argmax(axis=1)
+        hit = clear[np.arange(len(waiting)), first]
+        streams.advance(rows[waiting], 2 * np.where(hit, first + 1, block))
+        xy[waiting[hit]] = trial[hit, first[hit]]
+        found[waiting[hit]] = True
+        waiting = waiting[~hit]
+        done += block
+    return xy, found
+
+
+def _try_layouts(things: list[Place], streams: Streams, rows: Ints) -> tuple[Floats, Ints]:
+    """One attempt at a whole layout for each stream.
+
+    Returns:
+        xy (n, m, 2) and the number of things placed before the first that found no room (n,).
+    """
+    keepouts = np.asarray([thing.keepout for thing in things])
+    xy = np.zeros((len(rows), len(things), 2))
+    placed = np.full(len(rows), len(things))
+    alive = np.arange(len(rows))
+    for k, thing in enumerate(things):
+        xy[alive, k], ok = draw_place(thing, streams, rows[alive], xy[alive, :k], keepouts[:k], ATTEMPTS)
+        placed[alive[~ok]] = k
+        alive = alive[ok]
+        if len(alive) == 0:
+            break
+    return xy, placed
+
+
+def sample_layout(spec: NavigationSpec, things: list[Place], streams: Streams, rows: Ints) -> Floats:
+    """Places of the robot and all objects for these worlds: (n, 1 + objects, 2).
+
+    Raises:
+        LayoutError: when the original's 10,000 restarts do not suffice.
+    """
+    xy, placed = _try_layouts(things, streams, rows)
+    waiting = np.flatnonzero(placed < len(things))
+    restarts = 1
+    while len(waiting):
+        if restarts >= RESTARTS:
+            k = int(placed[waiting[0]])
+            raise LayoutError(
+                f"{spec.id}: no room for {things[k].name} (keepout {things[k].keepout} m) among {k} things in a square of"
+                f" half side {spec.extent} m, after {RESTARTS} layouts of {ATTEMPTS} attempts;"
+                " use fewer objects, smaller keepouts or a larger extent"
+            )
+        trials, reached = _try_layouts(things, *streams.fork(rows[waiting]))
+        trials = trials.reshape(len(waiting), streams.parallel, len(things), 2)
+        reached = reached.reshape(len(waiting), streams.parallel)
+        best = (reached == len(things)).argmax(axis=1)  # the first success, or 0
+        pick = np.arange(len(waiting)), best
+        xy[waiting], placed[waiting] = trials[pick], reached[pick]
+        waiting = np.flatnonzero(placed < len(things))
+        restarts += streams.parallel
+    return xy

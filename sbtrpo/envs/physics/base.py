@@ -1,0 +1,60 @@
+"""What the tasks and the pool ask of an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from sbtrpo.envs.arrays import Array
+
+
+class Physics(Protocol):
+    """N worlds of one model.
+
+    The arrays are live: each holds all worlds, shows the state after the last call, and (for the state and model
+    fields) is where a write sets it. `xp` is their Array API namespace.
+    """
+
+    xp: Any
+    num_worlds: int
+    qpos: Array
+    """(N, nq), writable."""
+    qvel: Array
+    """(N, nv), writable."""
+    ctrl: Array
+    """(N, nu), writable."""
+    time: Array
+    """(N,), writable."""
+    sensordata: Array
+    """(N, nsensordata)"""
+    xpos: Array
+    """(N, nbody, 3)"""
+    xmat: Array
+    """(N, nbody, 3, 3)"""
+
+    def field(self, name: str) -> Array:
+        """A field of the model with a value for each world, writable: a write counts from that world's next reset."""
+
+    def step(self, substeps: int, forward: bool, mocap: Array | None = None) -> Array | None:
+        """Advance all worlds.
+
+        Args:
+            substeps: number of integration steps.
+            forward: whether sensors, poses and contacts are brought up to the new state.
+            mocap: (N, substeps, 3), positions of the model's mocap body before each substep.
+
+        Returns:
+            A mask (N,) of the worlds that failed, or None when all is well. A failed world must be reset.
+        """
+
+    def reset(self, rows: Array) -> None:
+        """Put these worlds into the model's initial state, with their model fields; then write qpos and `forward`."""
+
+    def forward(self, rows: Array | None = None) -> None:
+        """Compute everything that follows from the state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All worlds' state as arrays. Hidden state of the engine (who sleeps) is normalised in passing."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue bit for bit where `state_dict` was taken."""

@@ -1,0 +1,113 @@
+"""The CPU engine: `mujoco.batch.Batch`, all cores, resting bodies asleep."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import array_api_compat.numpy as xp
+import mujoco
+import numpy as np
+from mujoco import batch
+from numpy.typing import NDArray
+
+_NONE = mujoco.mjtStage.mjSTAGE_NONE.value
+_ACC = mujoco.mjtStage.mjSTAGE_ACC.value
+_MOCAP_CONTROL = mujoco.mjtState.mjSTATE_MOCAP_POS.value
+_COUNT = 1  # of a warning's (last info, number)
+
+
+def available_cores() -> int:
+    """Cores this process may use, which in a container are fewer than the machine's."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def _collecting(errors: list[int]) -> Iterator[None]:
+    """Note the worlds in which MuJoCo raises; the others have run to the end."""
+    try:
+        yield
+    except batch.SimulationError as error:
+        errors += error.ids.tolist()
+
+
+class CpuPhysics:
+    """N worlds on the CPU (see `Physics`)."""
+
+    xp = xp
+
+    def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
+        self.model = model
+        self.num_worlds = num_worlds
+        self.batch = batch.Batch(model, num_worlds, threads or available_cores(), persistent=True)
+        self.qpos = self.batch.bind("qpos")
+        self.qvel = self.batch.bind("qvel")
+        self.ctrl = self.batch.bind("ctrl")
+        self.time = self.batch.bind("time")
+        self.sensordata = self.batch.bind("sensordata")
+        self.xpos = self.batch.bind("xpos")
+        self.xmat = self.batch.bind("xmat").reshape(num_worlds, -1, 3, 3)
+        self._fields: dict[str, NDArray[np.float64]] = {}
+        self._warnings = self.batch.warning[:, :, _COUNT]
+        self._seen = self._warnings.copy()
+
+    def field(self, name: str) -> NDArray[np.float64]:
+        """A model field with a value for each world."""
+        if name not in self._fields:
+            self._fields[name] = self.batch.expand(name)
+        return self._fields[name]
+
+    def step(self, substeps: int, forward: bool, mocap: Any = None) -> NDArray[np.bool_] | None:
+        """Advance all worlds; None, or a mask of the failed ones."""
+        stage = _ACC if forward else _NONE
+        errors: list[int] = []
+        if mocap is None:
+            with _collecting(errors):
+                self.batch.step(nstep=substeps, stage=stage)
+        else:
+            with _collecting(errors):
+                self.batch.rollout(substeps, mocap, _MOCAP_CONTROL, record=())
+            with _collecting(errors):
+                self.batch.forward(stage=stage)
+        # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
+        changed = self._warnings != self._seen
+        if not errors and not changed.any():
+            return None
+        failed: NDArray[np.bool_] = changed.any(axis=1)
+        failed[errors] = True
+        self._seen[:] = self._warnings
+        return failed
+
+    def reset(self, rows: Any) -> None:
+        """Initial state, with the model fields as they now are."""
+        self.batch.reset(rows, stage=_NONE)
+        self._seen[rows] = self._warnings[rows]
+
+    def forward(self, rows: Any = None) -> None:
+        """Compute everything that follows from the state."""
+        self.batch.forward(rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        """State rows and model fields; the running worlds are put through a restore of their own, waking sleepers.
+
+        Which bodies sleep, and for how long the others have been still, cannot be written into a world, so going on
+        equals restoring only if both start from the same: everybody awake.
+        """
+        state = {
+            "state": self.batch.state.copy(),
+            "fields": {name: values.copy() for name, values in self._fields.items()},
+        }
+        self.load_state_dict(state)
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        for name, values in state["fields"].items():
+            self.field(name)[:] = values
+        self.reset(np.arange(self.num_worlds))
+        self.batch.state[:] = state["state"]
+        self.forward()

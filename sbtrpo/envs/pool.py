@@ -1,0 +1,231 @@
+"""The pool: N worlds of one task, stepped together, each beginning its next episode in the step that ends one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+
+from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.registry import get_spec
+from sbtrpo.envs.spec import VelocitySpec
+from sbtrpo.envs.tasks import make_task
+from sbtrpo.seeding import CounterStreams, OriginalStreams, Streams
+
+Info = dict[str, Any]
+LayoutRng = Literal["fast", "original"]
+
+
+class Pool:
+    """N worlds of one task.
+
+    `step` returns `(obs, reward, cost, terminated, truncated, info)`, each with a leading world axis. In `info`:
+
+    - `cost_<component>`, `goal_met`, `fault`: (N,) of this step; velocity tasks add `x_velocity`.
+    - In steps in which an episode ended, as in Gymnasium's vector environments: `final_obs` (N, obs_dim) holds the
+      last observations of the ended episodes, `episode` a dict of (N,) arrays `return`, `cost`, `length`, `goals` and
+      `cost_<component>` over those episodes; `_final_obs` and `_episode` (N,) mark the worlds for which they count.
+
+    A world whose simulation fails is isolated: its step earns nothing, its episode is truncated, its last good
+    observation is final, and `faults` counts it.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        num_worlds: int,
+        seed: int = 0,
+        engine: str = "cpu",
+        threads: int = 0,
+        layout_rng: LayoutRng = "fast",
+        sleep: bool = True,
+    ) -> None:
+        self.spec = get_spec(task)
+        _check_count("num_worlds", num_worlds, least=1)
+        _check_count("threads", threads, least=0)
+        _check_count("seed", seed, least=0)
+        self.num_worlds = num_worlds
+        self._streams = _make_streams(layout_rng, num_worlds, seed, isinstance(self.spec, VelocitySpec))
+        self.task, self.physics = make_task(self.spec, num_worlds, engine, threads, self._streams, sleep)
+        xp = self._xp = self.physics.xp
+        self._rows = np.arange(num_worlds)
+
+        size = self.task.observation_size
+        self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
+        self.single_action_space = gymnasium.spaces.Box(
+            np.asarray(self.task.action_low), np.asarray(self.task.action_high), dtype=np.float64
+        )
+        self.faults = 0
+        """Worlds that failed and were reset, since the pool was made."""
+        self._obs: Array | None = None
+        self._steps = xp.zeros(num_worlds, dtype=xp.int64)
+        # Sums over the running episodes: return, cost, goals, then the cost components.
+        self._sums = xp.zeros((num_worlds, 3 + len(self.task.cost_names)))
+
+    def reset(self, seed: int | None = None) -> tuple[Array, Info]:
+        """Begin new episodes in all worlds; with a seed, from the start of that seed's streams."""
+        if seed is not None:
+            _check_count("seed", seed, least=0)
+            self._streams.seed(seed)
+        self._begin(self._rows)
+        self._obs = self.task.observe()
+        return self._xp.asarray(self._obs, copy=True), {}
+
+    def _begin(self, rows: Array) -> None:
+        self.task.reset(rows)
+        self._steps[rows] = 0
+        self._sums[rows] = 0.0
+
+    def step(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
+        """Apply one action to each world, (N, action_dim)."""
+        xp = self._xp
+        outcome, failed = self.task.step(self._checked(action))
+        obs = self.task.observe()
+        total = float(xp.sum(obs))
+        if failed is not None or total - total != 0.0:  # a NaN or infinity anywhere makes the sum one
+            failed = self._isolate(outcome, obs, failed)
+        reward, costs = outcome.reward, outcome.costs
+        cost = xp.max(costs, axis=1)
+        self._steps += 1
+        self._sums += xp.concat([reward[:, None], cost[:, None], outcome.goal_met[:, None], costs], axis=1)
+        terminated, truncated = outcome.terminated, self._steps >= self.spec.episode_length
+        if failed is not None:
+            truncated = truncated | failed
+        info: Info = {name: costs[:, k] for k, name in enumerate(self.task.cost_names)}
+        info["goal_met"] = outcome.goal_met
+        info["fault"] = xp.zeros_like(truncated) if failed is None else failed
+        info |= outcome.extra
+        ended = terminated | truncated
+        if xp.any(ended):
+            obs = self._end(ended, obs, info)
+        self._obs = obs
+        return xp.asarray(obs, copy=True), reward, cost, terminated, truncated, info
+
+    def _checked(self, action: Array) -> Array:
+        if self._obs is None:
+            raise RuntimeError("step was called before reset; call pool.reset() first")
+        if not hasattr(action, "dtype"):
+            action = np.asarray(action)
+        shape = (self.num_worlds, self.single_action_space.shape[0])
+        if tuple(action.shape) != shape:
+            raise ValueError(f"action must have shape {shape}, (worlds, action size), got {tuple(action.shape)}")
+        if not self._xp.isdtype(action.dtype, "real floating"):
+            raise TypeError(f"action must be floating point (float32 or float64), got {action.dtype}; convert it")
+        total = float(self._xp.sum(action))
+        if total - total != 0.0:
+            world = int(self._xp.nonzero(~self._xp.all(self._xp.isfinite(action), axis=1))[0][0])
+            raise ValueError(f"action of world {world} is not finite: {action[world]}; check the policy's output")
+        return action
+
+    def _isolate(self, outcome: Any, obs: Array, failed: Array | None) -> Array:
+        """Take failed worlds out of this step: no reward, no cost, and the last good observation."""
+        xp = self._xp
+        broken = ~xp.all(xp.isfinite(obs), axis=1)
+        failed = broken if failed is None else failed | broken
+        for part in (outcome.reward, outcome.costs, outcome.goal_met, outcome.terminated):
+            part[failed] = 0
+        assert self._obs is not None
+        obs[failed] = self._obs[failed]
+        self.faults += int(xp.count_nonzero(failed))
+        return failed
+
+    def _end(self, ended: Array, obs: Array, info: Info) -> Array:
+        """Report the ended episodes and begin the next ones; returns the observations to go on from."""
+        xp = self._xp
+        rows = xp.nonzero(ended)[0]
+        info["final_obs"] = obs
+        names = ("return", "cost", "goals", *self.task.cost_names)
+        info["episode"] = {name: xp.where(ended, self._sums[:, k], 0.0) for k, name in enumerate(names)}
+        info["episode"]["length"] = xp.where(ended, self._steps, 0)
+        info["_final_obs"] = info["_episode"] = ended
+        self._begin(rows)
+        obs = xp.asarray(obs, copy=True)
+        obs[rows] = self.task.observe(rows)
+        return obs
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next step depends on, as nested dicts of arrays.
+
+        Taking it wakes sleeping bodies, here as in the restored pool, so that both continue alike.
+        """
+        if self._obs is None:
+            raise RuntimeError("a pool has no state before its first reset; call pool.reset() first")
+        return {
+            "physics": self.physics.state_dict(),
+            "task": self.task.state_dict(),
+            "streams": self._streams.state_dict(),
+            "obs": self._xp.asarray(self._obs, copy=True),
+            "steps": self._xp.asarray(self._steps, copy=True),
+            "sums": self._xp.asarray(self._sums, copy=True),
+            "faults": np.asarray(self.faults),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken, from a pool of the same task and size."""
+        shape = (self.num_worlds, self.task.observation_size)
+        if tuple(state["obs"].shape) != shape:
+            raise ValueError(
+                f"the state is of a pool with (worlds, observation size) = {tuple(state['obs'].shape)}, this pool has"
+                f" {shape}; make the pool with the task and num_worlds of the saved one"
+            )
+        self.physics.load_state_dict(state["physics"])
+        self.task.load_state_dict(state["task"])
+        self._streams.load_state_dict(state["streams"])
+        self._obs = self._xp.asarray(state["obs"], copy=True)
+        self._steps[:] = state["steps"]
+        self._sums[:] = state["sums"]
+        self.faults = int(state["faults"])
+
+    @property
+    def last_obs(self) -> Array:
+        """The observations to act on next: (N, obs_dim)."""
+        if self._obs is None:
+            raise RuntimeError("a pool has no observation before its first reset; call pool.reset() first")
+        return self._xp.asarray(self._obs, copy=True)
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def _make_streams(layout_rng: str, num_worlds: int, seed: int, velocity: bool) -> Streams:
+    if layout_rng == "fast":
+        return CounterStreams(num_worlds, seed)
+    if layout_rng == "original":
+        return OriginalStreams(num_worlds, seed, "pcg64" if velocity else "mt19937")
+    raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
+
+
+def make_pool(
+    task: str,
+    num_worlds: int = 20,
+    seed: int = 0,
+    engine: str = "cpu",
+    threads: int = 0,
+    layout_rng: LayoutRng = "fast",
+    sleep: bool = True,
+) -> Pool:
+    """A pool of worlds.
+
+    Args:
+        task: a task id, such as "SafetyPointGoal2-v0" (see `sbtrpo.task_ids()`).
+        num_worlds: how many worlds step together.
+        seed: of the worlds' random streams; world i's episodes depend on it and on i alone.
+        engine: "cpu".
+        threads: threads of the engine; 0 takes all cores that this process may use.
+        layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`.
+        sleep: whether resting bodies leave the solver until something touches them.
+
+    >>> import numpy as np
+    >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
+    >>> obs, info = pool.reset()
+    >>> obs, reward, cost, terminated, truncated, info = pool.step(np.zeros((4, 2)))
+    >>> obs.shape, reward.shape, sorted(info)[:3]
+    ((4, 60), (4,), ['cost_hazards', 'cost_vases_contact', 'cost_vases_velocity'])
+    """
+    return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

@@ -1,0 +1,144 @@
+"""What a task is, as data: robot, objects, counts, placements, costs.
+
+A task of the navigation family is a `NavigationSpec`: a robot, an objective and a tuple of object `Group`s.
+The numbers are those of Safety-Gymnasium 1.0.0; sizes are MuJoCo half-sizes in metres.
+A new level, robot or task is a new row in `registry.py`, not new code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Body = Literal["mark", "fixed", "free", "gremlin"]
+"""How an object lives: `mark`: painted on the floor, touches nothing; `fixed`: immovable and solid;
+`free`: solid, pushed by what touches it; `gremlin`: like `free`, but dragged along a circle by a weld."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Objects of one kind.
+
+    `size` is read by `shape`: sphere (radius), cylinder (radius, half height), box (half lengths).
+    """
+
+    kind: str
+    count: int
+    keepout: float
+    """No other object's centre is placed nearer than the sum of both keepouts."""
+    shape: Literal["sphere", "cylinder", "box"]
+    size: tuple[float, ...]
+    z: float
+    body: Body
+    density: float = 0.0
+    cost: bool = False
+    lidar: bool = True
+    places: tuple[tuple[float, float], ...] | None = None
+    """Fixed places instead of random ones."""
+
+    @property
+    def radius(self) -> float:
+        """Planar radius of a round mark."""
+        return self.size[0]
+
+
+@dataclass(frozen=True)
+class NavigationSpec:
+    """A robot among objects on a plane: Goal, Button, Push and Circle."""
+
+    id: str
+    robot: str
+    objective: Literal["goal", "button", "push", "circle"]
+    groups: tuple[Group, ...]
+    extent: float
+    """Objects and robot start inside the square [-extent, extent]², each shrunk by its keepout."""
+    robot_keepout: float = 0.4
+    lidar_range: float = 3.0
+    episode_length: int = 1000
+    substeps: int = 10
+
+    def slices(self) -> dict[str, slice]:
+        """Index range of each kind in the object axis, in placement order."""
+        start, found = 0, {}
+        for group in self.groups:
+            found[group.kind] = slice(start, start + group.count)
+            start += group.count
+        return found
+
+    def group(self, kind: str) -> Group:
+        """The group of this kind."""
+        return next(group for group in self.groups if group.kind == kind)
+
+    def has(self, kind: str) -> bool:
+        """Whether the task has objects of this kind."""
+        return any(group.kind == kind for group in self.groups)
+
+    @property
+    def num_objects(self) -> int:
+        """Number of objects of all kinds."""
+        return sum(group.count for group in self.groups)
+
+
+@dataclass(frozen=True)
+class VelocitySpec:
+    """A Gymnasium MuJoCo v4 robot that must run, but not faster than a threshold."""
+
+    id: str
+    robot: str
+    threshold: float
+    """cost = 1 while the forward velocity exceeds this (strictly)."""
+    noise: float
+    """Start positions and velocities are uniform in ±noise around the reference pose."""
+    control_cost: float
+    survival_reward: float = 0.0
+    episode_length: int = 1000
+    substeps: int = 4
+
+
+TaskSpec = NavigationSpec | VelocitySpec
+
+
+def goal(radius: float, keepout: float) -> Group:
+    """The place to reach."""
+    return Group("goal", 1, keepout, "cylinder", (radius, radius / 2), radius / 2 + 0.01, "mark")
+
+
+def hazards(count: int, radius: float = 0.2, keepout: float = 0.18) -> Group:
+    """Discs that cost while the robot's centre is inside."""
+    return Group("hazards", count, keepout, "cylinder", (radius, 0.01), 0.02, "mark", cost=True)
+
+
+def vases(count: int, cost: bool) -> Group:
+    """Light boxes; touching one costs, and so does one that moves."""
+    return Group("vases", count, 0.15, "box", (0.1, 0.1, 0.1), 0.1 - 4e-5, "free", density=0.001, cost=cost)
+
+
+def pillars(count: int, cost: bool) -> Group:
+    """Immovable cylinders."""
+    return Group("pillars", count, 0.3, "cylinder", (0.2, 0.5), 0.5, "fixed", cost=cost)
+
+
+def buttons(count: int, cost: bool) -> Group:
+    """Immovable spheres, one of which is the target."""
+    return Group("buttons", count, 0.2, "sphere", (0.1,), 0.1, "fixed", cost=cost)
+
+
+def gremlins(count: int) -> Group:
+    """Boxes that circle around their start, dragged by a weld."""
+    return Group("gremlins", count, 0.4, "box", (0.1, 0.1, 0.1), 0.1, "gremlin", density=0.001, cost=True)
+
+
+def push_box(half: float, density: float) -> Group:
+    """The box to push, with a smaller box on each vertical edge (see `scene.py`)."""
+    return Group("push_box", 1, half, "box", (half, half, half), half, "free", density=density)
+
+
+def circle(radius: float = 1.5) -> Group:
+    """The ring to run along."""
+    return Group("circle", 1, 0.0, "cylinder", (radius, 0.01), 0.01, "mark", places=((0.0, 0.0),))
+
+
+def sigwalls(places: tuple[tuple[float, float], ...]) -> Group:
+    """Boundaries that cost when crossed; they are not seen by the lidar."""
+    size = (0.05, 3.5, 0.3)
+    return Group("sigwalls", len(places), 0.0, "box", size, 0.25, "mark", cost=True, lidar=False, places=places)

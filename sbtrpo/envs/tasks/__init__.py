@@ -1,0 +1,33 @@
+"""The tasks: reward, cost and goal renewal as array functions over all worlds."""
+
+from __future__ import annotations
+
+from sbtrpo.envs.physics import make_physics
+from sbtrpo.envs.physics.base import Physics
+from sbtrpo.envs.scene import compile_navigation, compile_velocity
+from sbtrpo.envs.spec import TaskSpec, VelocitySpec
+from sbtrpo.envs.tasks.base import Outcome, Task
+from sbtrpo.envs.tasks.button import Button
+from sbtrpo.envs.tasks.circle import Circle
+from sbtrpo.envs.tasks.goal import Goal
+from sbtrpo.envs.tasks.push import Push
+from sbtrpo.envs.tasks.velocity import Velocity
+from sbtrpo.seeding import Streams
+
+OBJECTIVES = {"goal": Goal, "button": Button, "push": Push, "circle": Circle}
+
+
+def make_task(
+    spec: TaskSpec, num_worlds: int, engine: str, threads: int, streams: Streams, sleep: bool
+) -> tuple[Task, Physics]:
+    """A task and the engine under it."""
+    if isinstance(spec, VelocitySpec):
+        model = compile_velocity(spec)
+        physics = make_physics(engine, model, num_worlds, threads)
+        return Velocity(spec, model, physics, streams), physics
+    scene = compile_navigation(spec, sleep)
+    physics = make_physics(engine, scene.model, num_worlds, threads)
+    return OBJECTIVES[spec.objective](spec, scene, physics, streams), physics
+
+
+__all__ = ["Outcome", "Task", "make_task"]

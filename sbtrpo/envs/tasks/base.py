@@ -1,0 +1,52 @@
+"""What the pool asks of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sbtrpo.envs.arrays import Array
+
+
+@dataclass
+class Outcome:
+    """What one step earned, in all worlds."""
+
+    reward: Array
+    """(N,)"""
+    costs: Array
+    """(N, len(cost_names)), each 0 or 1; the step's cost is their maximum."""
+    goal_met: Array
+    """(N,) bool"""
+    terminated: Array
+    """(N,) bool"""
+    extra: dict[str, Array] = field(default_factory=dict)
+    """Further per-world entries of `info`."""
+
+
+class Task(Protocol):
+    """Task logic over all worlds of an engine."""
+
+    observation_size: int
+    action_low: Array
+    """(action_dim,)"""
+    action_high: Array
+    cost_names: tuple[str, ...]
+    observation_slices: dict[str, slice]
+    """Index range of every part of the observation."""
+
+    def reset(self, rows: Array) -> None:
+        """Begin new episodes in these worlds."""
+
+    def step(self, action: Array) -> tuple[Outcome, Array | None]:
+        """Apply an action (N, action_dim); returns what it earned and the mask of failed worlds, if any."""
+
+    def observe(self, rows: Array | None = None) -> Array:
+        """Observations of these worlds (of all when None): (n, observation_size)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The task's own memory, as arrays."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""

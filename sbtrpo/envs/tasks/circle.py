@@ -1,0 +1,30 @@
+"""Circle: run along a ring, counter-clockwise, as fast as possible."""
+
+from __future__ import annotations
+
+from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.tasks.navigation import Navigation, Worlds
+from sbtrpo.seeding import Ints
+
+
+class Circle(Navigation):
+    """Reward is the speed along the ring, divided by the distance from it. There is no goal to reach."""
+
+    def potential(self, worlds: Worlds) -> Array:
+        """Nothing to approach."""
+        return self.xp.zeros_like(worlds.position[:, 0])
+
+    def reward(self, worlds: Worlds) -> tuple[Array, Array]:
+        """Tangential velocity over one plus the distance from the ring."""
+        xp, ring = self.xp, self.spec.group("circle").radius
+        x, y = worlds.position[:, 0], worlds.position[:, 1]
+        # The velocimeter (sensors 3 to 5) reads the robot's velocity in its own frame.
+        velocity = xp.matmul(worlds.frame, worlds.sensors[:, 3:6, None])[:, :, 0]
+        radius = xp.sqrt(x * x + y * y)
+        tangential = (x * velocity[:, 1] - y * velocity[:, 0]) / radius
+        return 0.1 * tangential / (1 + xp.abs(radius - ring)), xp.zeros_like(x, dtype=xp.bool)
+
+    def retarget(self, rows: Ints, others: Array) -> Array:
+        """The ring stays, and stands at the exact origin whatever was drawn for it."""
+        self.worlds.objects[rows, self.slices["circle"], :2] = 0.0
+        return self.xp.ones(len(rows), dtype=self.xp.bool)

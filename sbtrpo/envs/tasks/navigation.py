@@ -1,0 +1,254 @@
+"""What all navigation tasks share: layouts, observation, costs, and the order of events in a step.
+
+A subclass says what is rewarded: a `potential` whose decrease is the reward, and when the goal is `reached`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sbtrpo.envs import layout
+from sbtrpo.envs.arrays import Array, yaw_quaternion
+from sbtrpo.envs.lidar import BINS, bin_centres, lidar
+from sbtrpo.envs.physics.base import Physics
+from sbtrpo.envs.scene import Scene
+from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.envs.tasks.costs import Cost, cost_functions
+from sbtrpo.seeding import Ints, Streams, uniform
+
+GREMLIN_TRAVEL = 0.35
+REWARD_LIMIT = 10.0
+_MEMORY = ("objects", "potential", "target", "timer")
+"""Arrays of `Worlds` that the task owns; the others are the engine's."""
+
+
+@dataclasses.dataclass
+class Worlds:
+    """The arrays that task logic reads, each with a leading world axis; live for all worlds, or a selection of rows."""
+
+    position: Array
+    """(N, 3) the robot's centre."""
+    frame: Array
+    """(N, 3, 3) the robot's orientation."""
+    sensors: Array
+    """(N, nsensordata)"""
+    objects: Array
+    """(N, M, 3) centres of all objects, in placement order."""
+    free_velocity: Array
+    """(N, F, 3) linear velocities of the free objects, in qpos order."""
+    potential: Array
+    """(N,) what `potential` was after the last step or re-targeting."""
+    target: Array
+    """(N,) int, the target button."""
+    timer: Array
+    """(N,) int, steps for which the buttons stay dark."""
+
+    def at(self, rows: Array) -> Worlds:
+        """A copy of these rows."""
+        return Worlds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+
+
+class Navigation:
+    """A robot among objects (see `Task`)."""
+
+    def __init__(self, spec: NavigationSpec, scene: Scene, physics: Physics, streams: Streams) -> None:
+        xp, n = physics.xp, physics.num_worlds
+        self.spec, self.scene, self.physics, self.streams, self.xp = spec, scene, physics, streams, xp
+        self.slices = spec.slices()
+        self._things = layout.places(spec)
+        self._keepouts = np.asarray([thing.keepout for thing in self._things])
+
+        free_end = scene.free_qpos + 7 * self._num_free()
+        self._free_qpos = xp.reshape(physics.qpos[:, scene.free_qpos : free_end], (n, -1, 7))
+        free_end = scene.free_qvel + 6 * self._num_free()
+        self.worlds = Worlds(
+            position=physics.xpos[:, scene.agent],
+            frame=physics.xmat[:, scene.agent],
+            sensors=physics.sensordata,
+            objects=xp.zeros((n, spec.num_objects, 3)),
+            free_velocity=xp.reshape(physics.qvel[:, scene.free_qvel : free_end], (n, -1, 6))[:, :, :3],
+            potential=xp.zeros(n),
+            target=xp.zeros(n, dtype=xp.int64),
+            timer=xp.zeros(n, dtype=xp.int64),
+        )
+        self._costs: list[Cost] = cost_functions(spec, scene)
+        self.cost_names = tuple(cost.name for cost in self._costs)
+        self._substep = xp.arange(spec.substeps) * scene.robot.timestep
+
+        self._seen = [group.kind for group in spec.groups if group.lidar]
+        self._centres = bin_centres(xp, self.worlds.objects)
+        self.observation_slices = self._parts()
+        self.observation_size = scene.robot.sense_dim + BINS * len(self._seen)
+        self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
+
+    def _num_free(self) -> int:
+        return sum(self.spec.group(kind).count for kind in self.scene.free_kind)
+
+    def _parts(self) -> dict[str, slice]:
+        """Index range of every part of the observation."""
+        ends = {"accelerometer": 3, "velocimeter": 6, "gyro": 9, "magnetometer": 12}
+        if self.scene.robot.sense_dim == 24:
+            ends |= {"ballangvel_rear": 15, "ballquat_rear": 24}
+        for kind in self._seen:
+            ends[f"{kind}_lidar"] = max(ends.values()) + BINS
+        starts = [0, *ends.values()]
+        return {name: slice(start, end) for (name, end), start in zip(ends.items(), starts, strict=False)}
+
+    # ---- what a subclass says ----------------------------------------------------------------------------------
+
+    def potential(self, worlds: Worlds) -> Array:
+        """A distance to go, (n,): its decrease is the reward."""
+        raise NotImplementedError
+
+    def reached(self, worlds: Worlds, potential: Array) -> Array:
+        """Whether the goal is reached, (n,) bool; `potential` is the current one."""
+        raise NotImplementedError
+
+    def reward(self, worlds: Worlds) -> tuple[Array, Array]:
+        """The step's reward and whether the goal is reached."""
+        potential = self.potential(worlds)
+        met = self.reached(worlds, potential)
+        reward = worlds.potential - potential + self.xp.astype(met, potential.dtype)
+        worlds.potential[:] = potential
+        return reward, met
+
+    def retarget(self, rows: Array, others: Array) -> Array:
+        """Choose a new target; `others` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
+        goal = self.slices["goal"].start
+        keep = [k for k in range(len(self._things)) if k != goal + 1]
+        xy, found = layout.draw_place(
+            self._things[goal + 1], self.streams, rows, others[:, keep], self._keepouts[keep], layout.TARGET_ATTEMPTS
+        )
+        self.worlds.objects[rows, goal, :2] = xy
+        return found
+
+    # ---- episodes ----------------------------------------------------------------------------------------------
+
+    def reset(self, rows: Ints) -> None:
+        """Draw layouts for these worlds and begin."""
+        xy = layout.sample_layout(self.spec, self._things, self.streams, rows)
+        turns = 2 * math.pi * uniform(self.streams, rows, len(self._things))
+        self.place(rows, xy, turns)
+        found = self.retarget(rows, xy)
+        if not found.all():
+            raise layout.LayoutError(
+                f"{self.spec.id}: no room for the goal after {layout.TARGET_ATTEMPTS} attempts;"
+                " use fewer objects, smaller keepouts or a larger extent"
+            )
+        self.begin(rows)
+
+    def place(self, rows: Ints, xy: Array, turns: Array) -> None:
+        """Write places (n, 1 + M, 2) and rotations (n, 1 + M) of robot and objects into the engine."""
+        xp, scene, physics = self.xp, self.scene, self.physics
+        quaternions = yaw_quaternion(xp, turns)
+        heights = [group.z for group in self.spec.groups for _ in range(group.count)]
+        self.worlds.objects[rows] = xp.concat(
+            [xy[:, 1:], xp.broadcast_to(xp.asarray(heights)[:, None], (len(rows), len(heights), 1))], axis=2
+        )
+        objects = self.worlds.objects[rows]
+
+        if not scene.robot.free:  # its joints are relative to the body's start pose
+            physics.field("body_pos")[rows, scene.agent, :2] = xy[:, 0]
+            physics.field("body_quat")[rows, scene.agent] = quaternions[:, 0]
+        for kind, bodies in scene.fixed.items():
+            physics.field("body_pos")[rows[:, None], bodies] = objects[:, self.slices[kind]]
+            physics.field("body_quat")[rows[:, None], bodies] = quaternions[:, 1:][:, self.slices[kind]]
+        if scene.welds:
+            welds, gremlins = np.asarray(scene.welds), self.slices["gremlins"]
+            physics.field("eq_data")[rows[:, None], welds, 3:6] = objects[:, gremlins]
+            physics.field("eq_data")[rows[:, None], welds, 6:10] = quaternions[:, 1:][:, gremlins]
+
+        physics.reset(rows)
+        if scene.robot.free:
+            physics.qpos[rows, :2] = xy[:, 0]
+            physics.qpos[rows, 2] = scene.robot.z
+            physics.qpos[rows, 3:7] = quaternions[:, 0]
+        offset = 0
+        for kind in scene.free_kind:
+            among = slice(offset, offset := offset + self.spec.group(kind).count)
+            self._free_qpos[rows, among, :3] = objects[:, self.slices[kind]]
+            self._free_qpos[rows, among, 3:] = quaternions[:, 1:][:, self.slices[kind]]
+
+    def begin(self, rows: Ints) -> None:
+        """Start counting from the state now in the engine."""
+        self.physics.forward(rows)
+        self.worlds.timer[rows] = 0
+        self._follow()
+        self._remember(rows)
+
+    def _remember(self, rows: Ints) -> None:
+        self.worlds.potential[rows] = self.potential(self.worlds.at(rows))
+
+    def _follow(self) -> None:
+        """Take over where the free objects are."""
+        offset = 0
+        for kind in self.scene.free_kind:
+            among = slice(offset, offset := offset + self.spec.group(kind).count)
+            self.worlds.objects[:, self.slices[kind]] = self._free_qpos[:, among, :3]
+
+    # ---- one step ----------------------------------------------------------------------------------------------
+
+    def step(self, action: Array) -> tuple[Outcome, Array | None]:
+        """One environment step in every world."""
+        self.physics.ctrl[:] = self.xp.minimum(self.xp.maximum(action, self.action_low), self.action_high)
+        failed = self.physics.step(self.spec.substeps, forward=True, mocap=self._gremlin_path())
+        self.streams.tick()
+        self._follow()
+        return self.evaluate(), failed
+
+    def _gremlin_path(self) -> Array | None:
+        """Where the body that drags the gremlins stands before each substep: (N, substeps, 3)."""
+        if not self.scene.welds:
+            return None
+        xp = self.xp
+        t = self.physics.time[:, None] + self._substep
+        height = xp.full_like(t, 0.1)
+        return xp.stack([GREMLIN_TRAVEL * xp.sin(t), GREMLIN_TRAVEL * xp.cos(t), height], axis=2)
+
+    def evaluate(self) -> Outcome:
+        """Reward, costs and re-targeting for the state now in the engine, in the original's order."""
+        xp, worlds = self.xp, self.worlds
+        reward, met = self.reward(worlds)
+        reward = xp.minimum(xp.maximum(reward, reward * 0 - REWARD_LIMIT), reward * 0 + REWARD_LIMIT)
+        costs = xp.stack([xp.astype(cost(xp, worlds), reward.dtype) for cost in self._costs], axis=1)
+        self.count_down()
+        terminated = xp.zeros_like(met)
+        if xp.any(met):
+            rows = xp.nonzero(met)[0]
+            terminated[rows] = ~self.renew(rows)
+        return Outcome(reward, costs, met, terminated)
+
+    def count_down(self) -> None:
+        """What time does to the task's memory; nothing, but for buttons."""
+
+    def renew(self, rows: Ints) -> Array:
+        """Give new targets to worlds that reached theirs. Returns who got one."""
+        others = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
+        found = self.retarget(rows, others)
+        self._remember(rows)
+        return found
+
+    def observe(self, rows: Array | None = None) -> Array:
+        """Sensors, then one lidar for each kind in view."""
+        worlds = self.worlds if rows is None else self.worlds.at(rows)
+        robot = self.scene.robot
+        kinds = [self.slices[kind] for kind in self._seen]
+        seen = lidar(
+            self.xp, worlds.position, worlds.frame, worlds.objects, kinds, self.spec.lidar_range, self._centres
+        )
+        return self.xp.concat([robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors]), seen], axis=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Memory that is not in the engine."""
+        return {name: self.xp.asarray(getattr(self.worlds, name), copy=True) for name in _MEMORY}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        for name in _MEMORY:
+            getattr(self.worlds, name)[:] = state[name]
