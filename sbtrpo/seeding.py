@@ -78,7 +78,7 @@ def _bits(key: Ints, position: Ints) -> Ints:
 
 def _unit(bits: Ints) -> Floats:
     """The upper 53 bits as a fraction in [0, 1)."""
-    return ((bits >> 11) & 0x1FFFFFFFFFFFFF) * 2.0**-53
+    return ((bits >> 11) & 0x1FFFFFFFFFFFFF).astype(np.float64) * 2.0**-53
 
 
 class CounterStreams:
@@ -89,17 +89,19 @@ class CounterStreams:
     (3, 2)
     """
 
-    parallel = 64
+    parallel = 48
 
-    def __init__(self, num_worlds: int, seed: int) -> None:
+    def __init__(self, num_worlds: int, seed: int, purpose: int = 0) -> None:
         self.key: Ints = np.zeros(num_worlds, np.int64)
         self.position: Ints = np.zeros(num_worlds, np.int64)
+        self._purpose = purpose
         self.seed(seed)
 
     def seed(self, seed: int) -> None:
         """Start all streams anew."""
         # World k's key is the k-th output of a stream that starts at the seed's entropy.
-        root = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64)
+        entropy = np.random.SeedSequence(seed, spawn_key=(self._purpose,))
+        root = entropy.generate_state(1, np.uint64).view(np.int64)
         self.key[:] = _bits(root, np.arange(len(self.key)))
         self.position[:] = 0
 
@@ -196,9 +198,9 @@ class OriginalStreams:
         """The next `count` doubles of these worlds."""
         words = np.stack([self._words(row, count * self._words_per_double) for row in rows])
         if self.generator == "pcg64":
-            return (words >> np.uint64(11)) * 2.0**-53
+            return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         high, low = words[:, ::2] >> np.uint64(5), words[:, 1::2] >> np.uint64(6)
-        return (high * 67108864.0 + low) / 9007199254740992.0
+        return (high.astype(np.float64) * 67108864.0 + low) / 9007199254740992.0
 
     def advance(self, rows: Ints, count: int | Ints) -> None:
         """Consume doubles."""
@@ -238,3 +240,13 @@ class OriginalStreams:
         self._consumed[:] = 0
         self._open()
         self._next[:] = state["consumed"]
+
+
+def make_streams(
+    num_worlds: int, seed: int, original: Literal["mt19937", "pcg64"] | None = None
+) -> tuple[Streams, Streams]:
+    """Streams for layouts, and for what happens within episodes; the original has one for both."""
+    if original is not None:
+        both = OriginalStreams(num_worlds, seed, original)
+        return both, both
+    return CounterStreams(num_worlds, seed, purpose=0), CounterStreams(num_worlds, seed, purpose=1)

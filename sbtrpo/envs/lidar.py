@@ -1,4 +1,7 @@
-"""The pseudo-lidar: how near each kind of object is, in 16 directions around the robot."""
+"""The pseudo-lidar: how near each kind of object is, in 16 directions around the robot.
+
+Worlds come last in here, (M, N) and (16, M, N), so that the many small operations run along contiguous memory.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +11,60 @@ from typing import Any
 from sbtrpo.envs.arrays import Array
 
 BINS = 16
+_WIDTH = 2 * math.pi / BINS
 
 
 def bin_centres(xp: Any, like: Array) -> Array:
-    """Centres of the bins in units of bins, in (-8, 8), as angles come out of `atan2`: (16,)."""
-    centres = [k + 0.5 if k < BINS // 2 else k + 0.5 - BINS for k in range(BINS)]
-    return xp.asarray(centres, dtype=like.dtype, device=like.device)
+    """Centres of the bins as angles in (-π, π), the range of `atan2`: (16, 1, 1)."""
+    centres = [(k + 0.5 if k < BINS // 2 else k + 0.5 - BINS) * _WIDTH for k in range(BINS)]
+    return xp.asarray(centres, dtype=like.dtype, device=like.device)[:, None, None]
 
 
-def lidar(
-    xp: Any,
-    position: Array,
-    frame: Array,
-    objects: Array,
-    kinds: list[slice],
-    max_range: float,
-    centres: Array,
-) -> Array:
+def ego(offset: Array, height: Array | None, frame: Array) -> tuple[Array, Array]:
+    """Objects in the robot's own frame: x and y, (M, N) each.
+
+    Args:
+        offset: (N, M, 2), from the robot's centre to the objects', in the world's frame.
+        height: (N,), of the robot's centre: the objects are taken at height 0, so that it leaks in when the robot is
+            tilted; None for a robot that cannot tilt.
+        frame: (N, 3, 3), the robot's orientation; rows are world axes.
+    """
+    dx, dy = offset[:, :, 0].T, offset[:, :, 1].T
+    x = dx * frame[:, 0, 0] + dy * frame[:, 1, 0]
+    y = dx * frame[:, 0, 1] + dy * frame[:, 1, 1]
+    if height is not None:
+        x -= height * frame[:, 2, 0]
+        y -= height * frame[:, 2, 1]
+    return x, y
+
+
+def lidar(xp: Any, x: Array, y: Array, distance: Array, kinds: list[slice], max_range: float, centres: Array) -> Array:
     """Lidar readings of the objects, kind by kind.
 
-    An object at planar distance d and angle φ (in the robot's frame) has strength s = max(0, 1 - d/max_range). It
-    lights the bin it is in with s and spills over into both neighbours, linearly in φ: the weight of a bin falls from
-    1 within half a bin of its centre to 0 at one and a half. A bin shows the strongest object.
+    An object at distance d and angle φ has strength s = max(0, 1 - d/max_range). It lights the bin it is in with s and
+    spills over into both neighbours, linearly in φ: the weight of a bin falls from 1 within half a bin of its centre
+    to 0 at one and a half. A bin shows the strongest object.
 
     Args:
         xp: the array namespace.
-        position: (N, 3), the robot's.
-        frame: (N, 3, 3), the robot's orientation; rows are world axes.
-        objects: (N, M, 3), of which x and y count.
+        x: (M, N), in the robot's frame.
+        y: (M, N), likewise.
+        distance: (M, N), of x and y.
         kinds: object ranges, one for each block of bins.
         max_range: the distance at which an object vanishes.
         centres: `bin_centres`, kept by the caller.
 
     Returns:
-        (N, len(kinds) * 16) readings in [0, 1].
+        (len(kinds) * 16, N) readings in [0, 1].
     """
-    gap = objects[:, :, :2] - position[:, None, :2]
-    # The object is taken at height 0, so that the robot's height leaks in when it is tilted.
-    ego = xp.matmul(gap, frame[:, :2, :2]) - (position[:, 2:] * frame[:, 2, :2])[:, None, :]
-    x, y = ego[:, :, 0], ego[:, :, 1]
-    strength = xp.maximum(1.0 - xp.hypot(x, y) / max_range, xp.zeros_like(x))
-    angle = xp.atan2(y, x) * (BINS / (2 * math.pi))
-    # |angle - centre| wraps at 16: with c that distance, the circular one is 8 - |c - 8|.
-    wrapped = xp.abs(xp.abs(angle[:, :, None] - centres) - BINS / 2)
-    weight = xp.minimum(xp.maximum(wrapped - (BINS / 2 - 1.5), 0.0 * centres), 0.0 * centres + 1.0)
-    weight = weight * strength[:, :, None]
-    return xp.concat([xp.max(weight[:, kind], axis=1) for kind in kinds], axis=1)
+    strength = xp.maximum(1 / _WIDTH - distance / (max_range * _WIDTH), 0.0)
+    # With c = |φ - centre|, the distance around the circle is π - |c - π|; weights are in angles until `strength`,
+    # which is in units of the bin's inverse width, turns them into fractions.
+    weight = xp.abs(xp.atan2(y, x) - centres)
+    weight -= math.pi
+    weight = xp.minimum(xp.abs(weight), math.pi - 0.5 * _WIDTH)
+    weight -= math.pi - 1.5 * _WIDTH
+    weight *= strength
+    # xp.max over a single object would only copy it.
+    peaks = [weight[:, k.start] if k.stop - k.start == 1 else xp.max(weight[:, k], axis=1) for k in kinds]
+    return xp.maximum(xp.concat(peaks, axis=0), 0.0)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, copy, none_of, some
 from sbtrpo.envs.registry import get_spec
-from sbtrpo.envs.spec import VelocitySpec
 from sbtrpo.envs.tasks import make_task
-from sbtrpo.seeding import CounterStreams, OriginalStreams, Streams
 
 Info = dict[str, Any]
 LayoutRng = Literal["fast", "original"]
@@ -47,8 +47,10 @@ class Pool:
         _check_count("threads", threads, least=0)
         _check_count("seed", seed, least=0)
         self.num_worlds = num_worlds
-        self._streams = _make_streams(layout_rng, num_worlds, seed, isinstance(self.spec, VelocitySpec))
-        self.task, self.physics = make_task(self.spec, num_worlds, engine, threads, self._streams, sleep)
+        if layout_rng not in ("fast", "original"):
+            raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
+        original = layout_rng == "original"
+        self.task, self.physics = make_task(self.spec, num_worlds, seed, engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
         self._rows = np.arange(num_worlds)
 
@@ -61,22 +63,25 @@ class Pool:
         """Worlds that failed and were reset, since the pool was made."""
         self._obs: Array | None = None
         self._steps = xp.zeros(num_worlds, dtype=xp.int64)
-        # Sums over the running episodes: return, cost, goals, then the cost components.
-        self._sums = xp.zeros((num_worlds, 3 + len(self.task.cost_names)))
+        self._longest = 0  # of the running episodes, so that most steps need not look for a time limit reached
+        # Over the running episodes: return, cost, goals, then the cost components; worlds last.
+        self._sums = xp.zeros((3 + len(self.task.cost_names), num_worlds))
+        self._float_dtypes = (xp.float32, xp.float64)
 
     def reset(self, seed: int | None = None) -> tuple[Array, Info]:
         """Begin new episodes in all worlds; with a seed, from the start of that seed's streams."""
         if seed is not None:
             _check_count("seed", seed, least=0)
-            self._streams.seed(seed)
+            self.task.seed(seed)
         self._begin(self._rows)
         self._obs = self.task.observe()
-        return self._xp.asarray(self._obs, copy=True), {}
+        return copy(self._obs), {}
 
     def _begin(self, rows: Array) -> None:
         self.task.reset(rows)
         self._steps[rows] = 0
-        self._sums[rows] = 0.0
+        self._sums[:, rows] = 0.0
+        self._longest = int(self._xp.max(self._steps))
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
         """Apply one action to each world, (N, action_dim)."""
@@ -86,22 +91,29 @@ class Pool:
         total = float(xp.sum(obs))
         if failed is not None or total - total != 0.0:  # a NaN or infinity anywhere makes the sum one
             failed = self._isolate(outcome, obs, failed)
-        reward, costs = outcome.reward, outcome.costs
-        cost = xp.max(costs, axis=1)
+        earned = xp.empty(self._sums.shape)
+        earned[0] = outcome.reward
+        earned[1] = reduce(or_, outcome.violated)
+        earned[2] = outcome.goal_met
+        for k, violated in enumerate(outcome.violated, start=3):
+            earned[k] = violated
+        self._sums += earned
         self._steps += 1
-        self._sums += xp.concat([reward[:, None], cost[:, None], outcome.goal_met[:, None], costs], axis=1)
-        terminated, truncated = outcome.terminated, self._steps >= self.spec.episode_length
-        if failed is not None:
-            truncated = truncated | failed
-        info: Info = {name: costs[:, k] for k, name in enumerate(self.task.cost_names)}
+        self._longest += 1
+        fault = none_of(outcome.goal_met) if failed is None else failed
+        terminated = none_of(fault) if outcome.terminated is None else outcome.terminated
+        truncated = copy(fault)
+        if time_is_up := self._longest >= self.spec.episode_length:
+            truncated |= self._steps >= self.spec.episode_length
+        info: Info = {name: earned[k] for k, name in enumerate(self.task.cost_names, start=3)}
         info["goal_met"] = outcome.goal_met
-        info["fault"] = xp.zeros_like(truncated) if failed is None else failed
+        info["fault"] = fault
         info |= outcome.extra
-        ended = terminated | truncated
-        if xp.any(ended):
+        may_end = time_is_up or failed is not None or outcome.terminated is not None
+        if may_end and some(ended := terminated | truncated):
             obs = self._end(ended, obs, info)
         self._obs = obs
-        return xp.asarray(obs, copy=True), reward, cost, terminated, truncated, info
+        return copy(obs), earned[0], earned[1], terminated, truncated, info
 
     def _checked(self, action: Array) -> Array:
         if self._obs is None:
@@ -111,8 +123,9 @@ class Pool:
         shape = (self.num_worlds, self.single_action_space.shape[0])
         if tuple(action.shape) != shape:
             raise ValueError(f"action must have shape {shape}, (worlds, action size), got {tuple(action.shape)}")
-        if not self._xp.isdtype(action.dtype, "real floating"):
-            raise TypeError(f"action must be floating point (float32 or float64), got {action.dtype}; convert it")
+        if action.dtype not in self._float_dtypes:
+            kind = type(self._steps).__name__
+            raise TypeError(f"action must be a float32 or float64 {kind}, got {action.dtype}; convert it")
         total = float(self._xp.sum(action))
         if total - total != 0.0:
             world = int(self._xp.nonzero(~self._xp.all(self._xp.isfinite(action), axis=1))[0][0])
@@ -124,8 +137,9 @@ class Pool:
         xp = self._xp
         broken = ~xp.all(xp.isfinite(obs), axis=1)
         failed = broken if failed is None else failed | broken
-        for part in (outcome.reward, outcome.costs, outcome.goal_met, outcome.terminated):
-            part[failed] = 0
+        for part in (outcome.reward, *outcome.violated, outcome.goal_met, outcome.terminated):
+            if part is not None:
+                part[failed] = 0
         assert self._obs is not None
         obs[failed] = self._obs[failed]
         self.faults += int(xp.count_nonzero(failed))
@@ -137,11 +151,11 @@ class Pool:
         rows = xp.nonzero(ended)[0]
         info["final_obs"] = obs
         names = ("return", "cost", "goals", *self.task.cost_names)
-        info["episode"] = {name: xp.where(ended, self._sums[:, k], 0.0) for k, name in enumerate(names)}
+        info["episode"] = {name: xp.where(ended, self._sums[k], 0.0) for k, name in enumerate(names)}
         info["episode"]["length"] = xp.where(ended, self._steps, 0)
         info["_final_obs"] = info["_episode"] = ended
         self._begin(rows)
-        obs = xp.asarray(obs, copy=True)
+        obs = copy(obs)
         obs[rows] = self.task.observe(rows)
         return obs
 
@@ -155,10 +169,9 @@ class Pool:
         return {
             "physics": self.physics.state_dict(),
             "task": self.task.state_dict(),
-            "streams": self._streams.state_dict(),
-            "obs": self._xp.asarray(self._obs, copy=True),
-            "steps": self._xp.asarray(self._steps, copy=True),
-            "sums": self._xp.asarray(self._sums, copy=True),
+            "obs": copy(self._obs),
+            "steps": copy(self._steps),
+            "sums": copy(self._sums),
             "faults": np.asarray(self.faults),
         }
 
@@ -172,9 +185,9 @@ class Pool:
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
-        self._streams.load_state_dict(state["streams"])
-        self._obs = self._xp.asarray(state["obs"], copy=True)
+        self._obs = copy(state["obs"])
         self._steps[:] = state["steps"]
+        self._longest = int(self._xp.max(self._steps))
         self._sums[:] = state["sums"]
         self.faults = int(state["faults"])
 
@@ -183,7 +196,7 @@ class Pool:
         """The observations to act on next: (N, obs_dim)."""
         if self._obs is None:
             raise RuntimeError("a pool has no observation before its first reset; call pool.reset() first")
-        return self._xp.asarray(self._obs, copy=True)
+        return copy(self._obs)
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
@@ -191,14 +204,6 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def _make_streams(layout_rng: str, num_worlds: int, seed: int, velocity: bool) -> Streams:
-    if layout_rng == "fast":
-        return CounterStreams(num_worlds, seed)
-    if layout_rng == "original":
-        return OriginalStreams(num_worlds, seed, "pcg64" if velocity else "mt19937")
-    raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
 
 
 def make_pool(

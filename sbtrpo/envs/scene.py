@@ -1,8 +1,8 @@
 """From a task spec to one compiled `MjModel`, and where its parts lie in the state.
 
-Only what the physics feels is in the model: the floor, the robot, solid objects and the gremlins' welds. Goals, hazards,
-circles and boundaries touch nothing; they are plain numbers of the task, and their bodies would cost a fifth of the
-stepping speed. The model is compiled once: a new episode writes positions into it and never recompiles.
+Only what the physics feels is in the model: the floor, the robot, solid objects and the gremlins' welds. Goals,
+hazards, circles and boundaries touch nothing; they are plain numbers of the task, and their bodies would cost a sixth
+of the stepping speed. The model is compiled once: a new episode writes positions into it and never recompiles.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import mujoco
 from sbtrpo.envs.robots import ROBOTS, VELOCITY_ROBOTS, Robot
 from sbtrpo.envs.spec import Group, NavigationSpec, VelocitySpec
 
-SLEEP_TOLERANCE = 1e-5
-"""A body slower than this (m/s) for ten substeps sleeps. A moving vase costs from 1e-4 m/s on, ten times more."""
+SLEEP_TOLERANCE = 5e-5
+"""A body slower than this (m/s) for ten substeps sleeps. A moving vase costs from 1e-4 m/s on, twice as much."""
 
 _GEOMS = {
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,

@@ -102,7 +102,7 @@ class Replay:
         physics.ctrl[:] = np.clip(ctrl, -1, 1)
         physics.forward()
         if isinstance(self.task, Navigation):
-            self.task._follow()
+            self.task.refresh()
 
     def load_before(self, ctrl: Any = 0.0) -> None:
         """The state before each step, with the targets that then were."""

@@ -16,6 +16,7 @@ class Physics(Protocol):
     """
 
     xp: Any
+    model: Any
     num_worlds: int
     qpos: Array
     """(N, nq), writable."""

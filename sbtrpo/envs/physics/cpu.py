@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -26,21 +25,11 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-@contextlib.contextmanager
-def _collecting(errors: list[int]) -> Iterator[None]:
-    """Note the worlds in which MuJoCo raises; the others have run to the end."""
-    try:
-        yield
-    except batch.SimulationError as error:
-        errors += error.ids.tolist()
-
-
 class CpuPhysics:
     """N worlds on the CPU (see `Physics`)."""
 
-    xp = xp
-
     def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
+        self.xp: Any = xp
         self.model = model
         self.num_worlds = num_worlds
         self.batch = batch.Batch(model, num_worlds, threads or available_cores(), persistent=True)
@@ -65,14 +54,18 @@ class CpuPhysics:
         """Advance all worlds; None, or a mask of the failed ones."""
         stage = _ACC if forward else _NONE
         errors: list[int] = []
-        if mocap is None:
-            with _collecting(errors):
+        try:  # a world in which MuJoCo raises does not keep the others from running to the end
+            if mocap is None:
                 self.batch.step(nstep=substeps, stage=stage)
-        else:
-            with _collecting(errors):
+            else:
                 self.batch.rollout(substeps, mocap, _MOCAP_CONTROL, record=())
-            with _collecting(errors):
+        except batch.SimulationError as error:
+            errors += error.ids.tolist()
+        if mocap is not None:
+            try:
                 self.batch.forward(stage=stage)
+            except batch.SimulationError as error:
+                errors += error.ids.tolist()
         # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
         changed = self._warnings != self._seen
         if not errors and not changed.any():

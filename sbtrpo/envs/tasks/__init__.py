@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from sbtrpo.envs.physics import make_physics
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import compile_navigation, compile_velocity
@@ -10,24 +12,24 @@ from sbtrpo.envs.tasks.base import Outcome, Task
 from sbtrpo.envs.tasks.button import Button
 from sbtrpo.envs.tasks.circle import Circle
 from sbtrpo.envs.tasks.goal import Goal
+from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.tasks.push import Push
 from sbtrpo.envs.tasks.velocity import Velocity
-from sbtrpo.seeding import Streams
 
-OBJECTIVES = {"goal": Goal, "button": Button, "push": Push, "circle": Circle}
+OBJECTIVES: dict[str, Callable[..., Navigation]] = {"goal": Goal, "button": Button, "push": Push, "circle": Circle}
 
 
 def make_task(
-    spec: TaskSpec, num_worlds: int, engine: str, threads: int, streams: Streams, sleep: bool
+    spec: TaskSpec, num_worlds: int, seed: int, engine: str, threads: int, original: bool, sleep: bool
 ) -> tuple[Task, Physics]:
-    """A task and the engine under it."""
+    """A task and the engine under it; `original` draws what the original environments draw."""
     if isinstance(spec, VelocitySpec):
         model = compile_velocity(spec)
         physics = make_physics(engine, model, num_worlds, threads)
-        return Velocity(spec, model, physics, streams), physics
+        return Velocity(spec, model, physics, seed, original), physics
     scene = compile_navigation(spec, sleep)
     physics = make_physics(engine, scene.model, num_worlds, threads)
-    return OBJECTIVES[spec.objective](spec, scene, physics, streams), physics
+    return OBJECTIVES[spec.objective](spec, scene, physics, seed, original), physics
 
 
 __all__ = ["Outcome", "Task", "make_task"]

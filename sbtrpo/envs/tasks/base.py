@@ -15,12 +15,12 @@ class Outcome:
 
     reward: Array
     """(N,)"""
-    costs: Array
-    """(N, len(cost_names)), each 0 or 1; the step's cost is their maximum."""
+    violated: list[Array]
+    """For each cost component (N,) bool; the step costs 1 where any is."""
     goal_met: Array
     """(N,) bool"""
-    terminated: Array
-    """(N,) bool"""
+    terminated: Array | None
+    """(N,) bool, or None when no episode came to its own end."""
     extra: dict[str, Array] = field(default_factory=dict)
     """Further per-world entries of `info`."""
 
@@ -36,6 +36,9 @@ class Task(Protocol):
     observation_slices: dict[str, slice]
     """Index range of every part of the observation."""
 
+    def seed(self, seed: int) -> None:
+        """Start the random streams anew."""
+
     def reset(self, rows: Array) -> None:
         """Begin new episodes in these worlds."""
 
@@ -46,7 +49,7 @@ class Task(Protocol):
         """Observations of these worlds (of all when None): (n, observation_size)."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The task's own memory, as arrays."""
+        """The task's own memory and random streams, as nested dicts of arrays."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sbtrpo.envs.arrays import Array, planar_distance
-from sbtrpo.envs.tasks.costs import contacts
+from sbtrpo.envs.arrays import Array, any_of
+from sbtrpo.envs.tasks.costs import pressed_buttons
 from sbtrpo.envs.tasks.navigation import Navigation, Worlds
 from sbtrpo.seeding import Ints
 
@@ -14,15 +14,12 @@ DARK_STEPS = 10
 class Button(Navigation):
     """Reward is the way gained towards the target button, and 1 for touching it."""
 
-    def potential(self, worlds: Worlds) -> Array:
-        """Planar distance to the target button, on which the goal stands."""
-        return planar_distance(self.xp, worlds.position, worlds.objects[:, self.slices["goal"].start])
-
-    def reached(self, worlds: Worlds, potential: Array) -> Array:
-        """Touching the target, lit or not."""
-        counts = self.xp.stack([contacts(worlds, button) for button in self.scene.touch["buttons"]], axis=1)
-        chosen = self.xp.arange(counts.shape[1]) == worlds.target[:, None]
-        return self.xp.any((counts > 0) & chosen, axis=1)
+    def progress(self, worlds: Worlds) -> tuple[Array, Array]:
+        """Planar distance to the target button, on which the goal stands, and whether it is touched, lit or not."""
+        to_go = self.xp.sqrt(worlds.squared[:, self.slices["goal"].start])
+        pressed = pressed_buttons(self.xp, worlds, self.scene.touch["buttons"])
+        chosen = self.xp.arange(pressed.shape[1]) == worlds.target[:, None]
+        return to_go, any_of(pressed & chosen)
 
     def retarget(self, rows: Ints, others: Array) -> Array:
         """Choose a button; the goal mark goes onto it. There is always one."""
@@ -31,11 +28,6 @@ class Button(Navigation):
         self.worlds.target[rows] = chosen
         self.worlds.objects[rows, goal, :2] = self.worlds.objects[rows, buttons.start + chosen, :2]
         return self.xp.ones(len(rows), dtype=self.xp.bool)
-
-    def count_down(self) -> None:
-        """The buttons' dark time runs out."""
-        timer = self.worlds.timer
-        timer[:] = self.xp.maximum(timer - 1, 0 * timer)
 
     def renew(self, rows: Ints) -> Array:
         """A new target, and the buttons go dark."""

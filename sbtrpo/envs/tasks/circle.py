@@ -10,9 +10,10 @@ from sbtrpo.seeding import Ints
 class Circle(Navigation):
     """Reward is the speed along the ring, divided by the distance from it. There is no goal to reach."""
 
-    def potential(self, worlds: Worlds) -> Array:
-        """Nothing to approach."""
-        return self.xp.zeros_like(worlds.position[:, 0])
+    def progress(self, worlds: Worlds) -> tuple[Array, Array]:
+        """Nothing to approach or reach."""
+        never = worlds.timer < 0
+        return 0.0 * worlds.position[:, 0], never
 
     def reward(self, worlds: Worlds) -> tuple[Array, Array]:
         """Tangential velocity over one plus the distance from the ring."""
@@ -22,7 +23,7 @@ class Circle(Navigation):
         velocity = xp.matmul(worlds.frame, worlds.sensors[:, 3:6, None])[:, :, 0]
         radius = xp.sqrt(x * x + y * y)
         tangential = (x * velocity[:, 1] - y * velocity[:, 0]) / radius
-        return 0.1 * tangential / (1 + xp.abs(radius - ring)), xp.zeros_like(x, dtype=xp.bool)
+        return 0.1 * tangential / (1 + xp.abs(radius - ring)), self.progress(worlds)[1]
 
     def retarget(self, rows: Ints, others: Array) -> Array:
         """The ring stays, and stands at the exact origin whatever was drawn for it."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.scene import Scene, TouchReading
 from sbtrpo.envs.spec import NavigationSpec
 
@@ -16,34 +17,35 @@ VASE_SPEED_LIMIT = 1e-4
 """A vase at this speed (m/s) or above counts as moving, whoever moves it."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """One component: `Cost(...)(xp, worlds)` is (N,) bool, whether it is violated."""
+class Cost(Protocol):
+    """One component."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its key in `info`."""
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether the component is violated."""
-        raise NotImplementedError
+        """Whether it is violated: (N,) bool."""
 
 
 @dataclass(frozen=True)
-class Inside(Cost):
+class Inside:
     """The robot's centre is inside one of some discs."""
 
+    name: str
     among: slice
     radius: float
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether the robot is in a disc."""
-        gap = worlds.objects[:, self.among, :2] - worlds.position[:, None, :2]
-        return xp.any(xp.sum(gap * gap, axis=2) < self.radius**2, axis=1)
+        return any_of(worlds.squared[:, self.among] < self.radius**2)
 
 
 @dataclass(frozen=True)
-class Touches(Cost):
+class Touches:
     """The robot touches an object of a kind."""
 
+    name: str
     reading: TouchReading
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
@@ -52,49 +54,63 @@ class Touches(Cost):
 
 
 @dataclass(frozen=True)
-class TouchesWrongButton(Cost):
+class TouchesWrongButton:
     """The robot touches a button that is not the target, while the buttons are lit."""
 
+    name: str
     buttons: tuple[TouchReading, ...]
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether a wrong button is pressed."""
-        pressed = xp.stack([contacts(worlds, button) > 0 for button in self.buttons], axis=1)
+        pressed = pressed_buttons(xp, worlds, self.buttons)
         wrong = xp.arange(len(self.buttons)) != worlds.target[:, None]
-        return xp.any(pressed & wrong, axis=1) & (worlds.timer == 0)
+        return any_of(pressed & wrong) & (worlds.timer == 0)
 
 
 @dataclass(frozen=True)
-class Moves(Cost):
+class Moves:
     """A free object moves."""
+
+    name: str
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether one is fast enough to count."""
-        squared = xp.sum(worlds.free_velocity * worlds.free_velocity, axis=2)
-        return xp.any(squared >= VASE_SPEED_LIMIT**2, axis=1)
+        squared = worlds.free_velocity**2
+        return any_of(squared[:, :, 0] + squared[:, :, 1] + squared[:, :, 2] >= VASE_SPEED_LIMIT**2)
 
 
 @dataclass(frozen=True)
-class Outside(Cost):
+class Outside:
     """The robot's centre is beyond a boundary in x, or also in y."""
 
+    name: str
     limit: float
     axes: int
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether the robot is out of bounds."""
-        return xp.any(xp.abs(worlds.position[:, : self.axes]) > self.limit, axis=1)
+        return any_of(xp.abs(worlds.position[:, : self.axes]) > self.limit)
 
 
 def contacts(worlds: Worlds, reading: TouchReading) -> Array:
     """Number of contacts in a reading: (N,)."""
-    count = sum(worlds.sensors[:, k] for k in reading.plus)
-    return count - sum(worlds.sensors[:, k] for k in reading.minus) if reading.minus else count
+    count = worlds.sensors[:, reading.plus[0]]
+    for k in reading.plus[1:]:
+        count = count + worlds.sensors[:, k]
+    for k in reading.minus:
+        count = count - worlds.sensors[:, k]
+    return count
+
+
+def pressed_buttons(xp: Any, worlds: Worlds, buttons: Sequence[TouchReading]) -> Array:
+    """Which buttons the robot touches: (N, buttons) bool."""
+    return xp.stack([contacts(worlds, button) for button in buttons], axis=1) > 0
 
 
 def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
     """The components of a task, in the order of its groups."""
-    slices, found = spec.slices(), []
+    slices = spec.slices()
+    found: list[Cost] = []
     for group in spec.groups:
         if not group.cost:
             continue

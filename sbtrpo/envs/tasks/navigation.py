@@ -1,30 +1,31 @@
 """What all navigation tasks share: layouts, observation, costs, and the order of events in a step.
 
-A subclass says what is rewarded: a `potential` whose decrease is the reward, and when the goal is `reached`.
+A subclass says what is rewarded: its `progress` is a distance to go, whose decrease is the reward, and whether the
+goal is reached.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sbtrpo.envs import layout
-from sbtrpo.envs.arrays import Array, yaw_quaternion
-from sbtrpo.envs.lidar import BINS, bin_centres, lidar
+from sbtrpo.envs.arrays import Array, clip, copy, none_of, some, yaw_quaternion
+from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.tasks.base import Outcome
 from sbtrpo.envs.tasks.costs import Cost, cost_functions
-from sbtrpo.seeding import Ints, Streams, uniform
+from sbtrpo.seeding import Ints, make_streams
 
 GREMLIN_TRAVEL = 0.35
 REWARD_LIMIT = 10.0
-_MEMORY = ("objects", "potential", "target", "timer")
+_MEMORY = ("objects", "to_go", "target", "timer")
 """Arrays of `Worlds` that the task owns; the others are the engine's."""
 
 
@@ -40,10 +41,14 @@ class Worlds:
     """(N, nsensordata)"""
     objects: Array
     """(N, M, 3) centres of all objects, in placement order."""
+    offset: Array
+    """(N, M, 2) from the robot's centre to the objects'."""
+    squared: Array
+    """(N, M) squares of those distances."""
     free_velocity: Array
     """(N, F, 3) linear velocities of the free objects, in qpos order."""
-    potential: Array
-    """(N,) what `potential` was after the last step or re-targeting."""
+    to_go: Array
+    """(N,) the distance to go after the last step or re-targeting."""
     target: Array
     """(N,) int, the target button."""
     timer: Array
@@ -54,26 +59,37 @@ class Worlds:
         return Worlds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
-class Navigation:
+class Navigation(ABC):
     """A robot among objects (see `Task`)."""
 
-    def __init__(self, spec: NavigationSpec, scene: Scene, physics: Physics, streams: Streams) -> None:
+    def __init__(self, spec: NavigationSpec, scene: Scene, physics: Physics, seed: int, original: bool) -> None:
         xp, n = physics.xp, physics.num_worlds
-        self.spec, self.scene, self.physics, self.streams, self.xp = spec, scene, physics, streams, xp
+        self.spec, self.scene, self.physics, self.xp = spec, scene, physics, xp
         self.slices = spec.slices()
-        self._things = layout.places(spec)
-        self._keepouts = np.asarray([thing.keepout for thing in self._things])
+        self.goal_radius = spec.group("goal").radius if spec.has("goal") else 0.0
+        layout_streams, self.streams = make_streams(n, seed, "mt19937" if original else None)
+        self.layouts = layout.Layouts(spec, layout_streams, n)
 
-        free_end = scene.free_qpos + 7 * self._num_free()
+        self._free: dict[str, slice] = {}
+        """Index range of each free kind among all free objects, in qpos order."""
+        num_free = 0
+        for kind in scene.free_kind:
+            self._free[kind] = slice(num_free, num_free := num_free + spec.group(kind).count)
+        free_end = scene.free_qpos + 7 * num_free
         self._free_qpos = xp.reshape(physics.qpos[:, scene.free_qpos : free_end], (n, -1, 7))
-        free_end = scene.free_qvel + 6 * self._num_free()
+        free_end = scene.free_qvel + 6 * num_free
+        # Worlds last in memory: small operations then run along all worlds at once.
+        self._places = xp.zeros((3, spec.num_objects, n))
+        objects = xp.permute_dims(self._places, (2, 1, 0))
         self.worlds = Worlds(
             position=physics.xpos[:, scene.agent],
             frame=physics.xmat[:, scene.agent],
             sensors=physics.sensordata,
-            objects=xp.zeros((n, spec.num_objects, 3)),
+            objects=objects,
+            offset=objects[:, :, :2],
+            squared=objects[:, :, 0],
             free_velocity=xp.reshape(physics.qvel[:, scene.free_qvel : free_end], (n, -1, 6))[:, :, :3],
-            potential=xp.zeros(n),
+            to_go=xp.zeros(n),
             target=xp.zeros(n, dtype=xp.int64),
             timer=xp.zeros(n, dtype=xp.int64),
         )
@@ -82,13 +98,11 @@ class Navigation:
         self._substep = xp.arange(spec.substeps) * scene.robot.timestep
 
         self._seen = [group.kind for group in spec.groups if group.lidar]
+        self._seen_slices = [self.slices[kind] for kind in self._seen]
         self._centres = bin_centres(xp, self.worlds.objects)
         self.observation_slices = self._parts()
         self.observation_size = scene.robot.sense_dim + BINS * len(self._seen)
         self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
-
-    def _num_free(self) -> int:
-        return sum(self.spec.group(kind).count for kind in self.scene.free_kind)
 
     def _parts(self) -> dict[str, slice]:
         """Index range of every part of the observation."""
@@ -102,38 +116,38 @@ class Navigation:
 
     # ---- what a subclass says ----------------------------------------------------------------------------------
 
-    def potential(self, worlds: Worlds) -> Array:
-        """A distance to go, (n,): its decrease is the reward."""
-        raise NotImplementedError
-
-    def reached(self, worlds: Worlds, potential: Array) -> Array:
-        """Whether the goal is reached, (n,) bool; `potential` is the current one."""
-        raise NotImplementedError
+    @abstractmethod
+    def progress(self, worlds: Worlds) -> tuple[Array, Array]:
+        """The distance to go, (n,), whose decrease is the reward, and whether the goal is reached, (n,) bool."""
 
     def reward(self, worlds: Worlds) -> tuple[Array, Array]:
         """The step's reward and whether the goal is reached."""
-        potential = self.potential(worlds)
-        met = self.reached(worlds, potential)
-        reward = worlds.potential - potential + self.xp.astype(met, potential.dtype)
-        worlds.potential[:] = potential
+        to_go, met = self.progress(worlds)
+        reward = worlds.to_go - to_go + met
+        worlds.to_go[:] = to_go
         return reward, met
 
     def retarget(self, rows: Array, others: Array) -> Array:
         """Choose a new target; `others` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
         goal = self.slices["goal"].start
-        keep = [k for k in range(len(self._things)) if k != goal + 1]
+        things, keepouts = self.layouts.things, self.layouts.keepouts
+        keep = [k for k in range(len(things)) if k != goal + 1]
         xy, found = layout.draw_place(
-            self._things[goal + 1], self.streams, rows, others[:, keep], self._keepouts[keep], layout.TARGET_ATTEMPTS
+            things[goal + 1], self.streams, rows, others[:, keep], keepouts[keep], layout.TARGET_ATTEMPTS
         )
         self.worlds.objects[rows, goal, :2] = xy
         return found
+
+    def seed(self, seed: int) -> None:
+        """Start the random streams anew."""
+        self.layouts.seed(seed)
+        self.streams.seed(seed)
 
     # ---- episodes ----------------------------------------------------------------------------------------------
 
     def reset(self, rows: Ints) -> None:
         """Draw layouts for these worlds and begin."""
-        xy = layout.sample_layout(self.spec, self._things, self.streams, rows)
-        turns = 2 * math.pi * uniform(self.streams, rows, len(self._things))
+        xy, turns = self.layouts.take(rows)
         self.place(rows, xy, turns)
         found = self.retarget(rows, xy)
         if not found.all():
@@ -169,9 +183,7 @@ class Navigation:
             physics.qpos[rows, :2] = xy[:, 0]
             physics.qpos[rows, 2] = scene.robot.z
             physics.qpos[rows, 3:7] = quaternions[:, 0]
-        offset = 0
-        for kind in scene.free_kind:
-            among = slice(offset, offset := offset + self.spec.group(kind).count)
+        for kind, among in self._free.items():
             self._free_qpos[rows, among, :3] = objects[:, self.slices[kind]]
             self._free_qpos[rows, among, 3:] = quaternions[:, 1:][:, self.slices[kind]]
 
@@ -179,30 +191,33 @@ class Navigation:
         """Start counting from the state now in the engine."""
         self.physics.forward(rows)
         self.worlds.timer[rows] = 0
-        self._follow()
+        self.refresh()
         self._remember(rows)
 
     def _remember(self, rows: Ints) -> None:
-        self.worlds.potential[rows] = self.potential(self.worlds.at(rows))
+        self.worlds.to_go[rows] = self.progress(self.worlds.at(rows))[0]
 
-    def _follow(self) -> None:
-        """Take over where the free objects are."""
-        offset = 0
-        for kind in self.scene.free_kind:
-            among = slice(offset, offset := offset + self.spec.group(kind).count)
-            self.worlds.objects[:, self.slices[kind]] = self._free_qpos[:, among, :3]
+    def refresh(self) -> None:
+        """Take over where the free objects and the robot are."""
+        worlds = self.worlds
+        for kind, among in self._free.items():
+            worlds.objects[:, self.slices[kind]] = self._free_qpos[:, among, :3]
+        offset = self._places[:2] - worlds.position.T[:2, None, :]
+        squared = offset * offset
+        worlds.offset = self.xp.permute_dims(offset, (2, 1, 0))
+        worlds.squared = (squared[0] + squared[1]).T
 
     # ---- one step ----------------------------------------------------------------------------------------------
 
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
         """One environment step in every world."""
-        self.physics.ctrl[:] = self.xp.minimum(self.xp.maximum(action, self.action_low), self.action_high)
-        failed = self.physics.step(self.spec.substeps, forward=True, mocap=self._gremlin_path())
+        self.physics.ctrl[:] = clip(self.xp, action, -1.0, 1.0)
+        failed = self.physics.step(self.spec.substeps, forward=True, mocap=self.gremlin_path())
         self.streams.tick()
-        self._follow()
+        self.refresh()
         return self.evaluate(), failed
 
-    def _gremlin_path(self) -> Array | None:
+    def gremlin_path(self) -> Array | None:
         """Where the body that drags the gremlins stands before each substep: (N, substeps, 3)."""
         if not self.scene.welds:
             return None
@@ -215,22 +230,24 @@ class Navigation:
         """Reward, costs and re-targeting for the state now in the engine, in the original's order."""
         xp, worlds = self.xp, self.worlds
         reward, met = self.reward(worlds)
-        reward = xp.minimum(xp.maximum(reward, reward * 0 - REWARD_LIMIT), reward * 0 + REWARD_LIMIT)
-        costs = xp.stack([xp.astype(cost(xp, worlds), reward.dtype) for cost in self._costs], axis=1)
-        self.count_down()
-        terminated = xp.zeros_like(met)
-        if xp.any(met):
+        reward = clip(xp, reward, -REWARD_LIMIT, REWARD_LIMIT)
+        violated = [cost(xp, worlds) for cost in self._costs]
+        if "buttons" in self.slices:
+            worlds.timer -= worlds.timer > 0
+        terminated = None
+        if some(met):
             rows = xp.nonzero(met)[0]
-            terminated[rows] = ~self.renew(rows)
-        return Outcome(reward, costs, met, terminated)
-
-    def count_down(self) -> None:
-        """What time does to the task's memory; nothing, but for buttons."""
+            found = self.renew(rows)
+            if not found.all():
+                terminated = none_of(met)
+                terminated[rows] = ~found
+        return Outcome(reward, violated, met, terminated)
 
     def renew(self, rows: Ints) -> Array:
         """Give new targets to worlds that reached theirs. Returns who got one."""
         others = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
         found = self.retarget(rows, others)
+        self.refresh()
         self._remember(rows)
         return found
 
@@ -238,17 +255,23 @@ class Navigation:
         """Sensors, then one lidar for each kind in view."""
         worlds = self.worlds if rows is None else self.worlds.at(rows)
         robot = self.scene.robot
-        kinds = [self.slices[kind] for kind in self._seen]
-        seen = lidar(
-            self.xp, worlds.position, worlds.frame, worlds.objects, kinds, self.spec.lidar_range, self._centres
-        )
-        return self.xp.concat([robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors]), seen], axis=1)
+        x, y = ego(worlds.offset, worlds.position[:, 2] if robot.free else None, worlds.frame)
+        distance = self.xp.sqrt(x * x + y * y if robot.free else worlds.squared.T)
+        seen = lidar(self.xp, x, y, distance, self._seen_slices, self.spec.lidar_range, self._centres)
+        observation = self.xp.empty((seen.shape[1], self.observation_size))
+        observation[:, : robot.sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
+        observation[:, robot.sense_dim :] = seen.T
+        return observation
 
     def state_dict(self) -> dict[str, Any]:
         """Memory that is not in the engine."""
-        return {name: self.xp.asarray(getattr(self.worlds, name), copy=True) for name in _MEMORY}
+        memory = {name: copy(getattr(self.worlds, name)) for name in _MEMORY}
+        return {**memory, "streams": self.streams.state_dict(), "layouts": self.layouts.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
         for name in _MEMORY:
             getattr(self.worlds, name)[:] = state[name]
+        self.streams.load_state_dict(state["streams"])
+        self.layouts.load_state_dict(state["layouts"])
+        self.refresh()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbtrpo.envs.arrays import Array, distance
+from sbtrpo.envs.arrays import Array, length
 from sbtrpo.envs.tasks.navigation import Navigation, Worlds
 
 
@@ -12,15 +12,9 @@ class Push(Navigation):
     All distances are in space: a tilted box counts as farther away.
     """
 
-    def potential(self, worlds: Worlds) -> Array:
-        """From robot to box, and from box to goal."""
+    def progress(self, worlds: Worlds) -> tuple[Array, Array]:
+        """From robot to box and from box to goal; reached when the box's centre is within the goal's radius."""
         box = worlds.objects[:, self.slices["push_box"].start]
-        return distance(self.xp, worlds.position, box) + self._to_goal(worlds)
-
-    def reached(self, worlds: Worlds, potential: Array) -> Array:
-        """The box's centre is within the goal's radius."""
-        return self._to_goal(worlds) <= self.spec.group("goal").radius
-
-    def _to_goal(self, worlds: Worlds) -> Array:
-        box, goal = self.slices["push_box"].start, self.slices["goal"].start
-        return distance(self.xp, worlds.objects[:, box], worlds.objects[:, goal])
+        to_box = length(self.xp, worlds.position - box)
+        to_goal = length(self.xp, worlds.objects[:, self.slices["goal"].start] - box)
+        return to_box + to_goal, to_goal <= self.goal_radius

@@ -7,15 +7,15 @@ from typing import Any
 
 import mujoco
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, clip, copy, none_of
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.spec import VelocitySpec
 from sbtrpo.envs.tasks.base import Outcome
-from sbtrpo.seeding import Ints, Streams, uniform
+from sbtrpo.seeding import Ints, make_streams, uniform
 
 
 def _observe_hopper(xp: Any, qpos: Array, qvel: Array) -> Array:
-    return xp.concat([qpos[:, 1:], xp.minimum(xp.maximum(qvel, 0 * qvel - 10.0), 0 * qvel + 10.0)], axis=1)
+    return xp.concat([qpos[:, 1:], clip(xp, qvel, -10.0, 10.0)], axis=1)
 
 
 def _hopper_is_healthy(xp: Any, qpos: Array, qvel: Array) -> Array:
@@ -38,11 +38,11 @@ IS_HEALTHY: dict[str, Callable[[Any, Array, Array], Array]] = {"hopper": _hopper
 class Velocity:
     """A running robot (see `Task`)."""
 
-    cost_names = ("cost_velocity",)
-
-    def __init__(self, spec: VelocitySpec, model: mujoco.MjModel, physics: Physics, streams: Streams) -> None:
+    def __init__(self, spec: VelocitySpec, model: mujoco.MjModel, physics: Physics, seed: int, original: bool) -> None:
         xp = physics.xp
-        self.spec, self.physics, self.streams, self.xp = spec, physics, streams, xp
+        self.spec, self.physics, self.xp = spec, physics, xp
+        _, self.streams = make_streams(physics.num_worlds, seed, "pcg64" if original else None)
+        self.cost_names: tuple[str, ...] = ("cost_velocity",)
         self._reference = xp.asarray(model.qpos0)
         self._num_velocities = int(model.nv)
         self._dt = spec.substeps * float(model.opt.timestep)
@@ -52,6 +52,10 @@ class Velocity:
         self.action_high = xp.asarray(model.actuator_ctrlrange[:, 1])
         positions = self.observation_size - self._num_velocities
         self.observation_slices = {"qpos": slice(0, positions), "qvel": slice(positions, self.observation_size)}
+
+    def seed(self, seed: int) -> None:
+        """Start the random streams anew."""
+        self.streams.seed(seed)
 
     def reset(self, rows: Ints) -> None:
         """The reference pose and rest, each with uniform noise."""
@@ -64,17 +68,16 @@ class Velocity:
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
         """One environment step in every world; the engine itself clamps the controls."""
         xp, spec, physics = self.xp, self.spec, self.physics
-        before = xp.asarray(physics.qpos[:, 0], copy=True)
+        before = copy(physics.qpos[:, 0])
         physics.ctrl[:] = action
         failed = physics.step(spec.substeps, forward=False)
         speed = (physics.qpos[:, 0] - before) / self._dt
         # Summed in the action's own precision, as the original does.
         effort = xp.astype(xp.sum(action * action, axis=1), speed.dtype)
         reward = speed + spec.survival_reward - spec.control_cost * effort
-        costs = xp.astype(speed > spec.threshold, speed.dtype)[:, None]
-        never = xp.zeros_like(speed, dtype=xp.bool)
-        fallen = never if self._is_healthy is None else ~self._is_healthy(xp, physics.qpos, physics.qvel)
-        return Outcome(reward, costs, never, fallen, {"x_velocity": speed}), failed
+        too_fast = speed > spec.threshold
+        fallen = None if self._is_healthy is None else ~self._is_healthy(xp, physics.qpos, physics.qvel)
+        return Outcome(reward, [too_fast], none_of(too_fast), fallen, {"x_velocity": speed}), failed
 
     def observe(self, rows: Array | None = None) -> Array:
         """Positions without the way gone, and velocities."""
@@ -82,8 +85,9 @@ class Velocity:
         return self._observe(self.xp, qpos if rows is None else qpos[rows], qvel if rows is None else qvel[rows])
 
     def state_dict(self) -> dict[str, Any]:
-        """There is no memory beside the engine's."""
-        return {}
+        """The random streams; all else is in the engine."""
+        return {"streams": self.streams.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """Continue from a `state_dict`."""
+        self.streams.load_state_dict(state["streams"])

@@ -1,0 +1,125 @@
+"""How near the pool comes to the speed of the physics.
+
+Measures, in one run and on the same threads, a pool's environment steps per second and the bound: the engine's call
+alone, with the same substeps and stages, on worlds that follow the same actions from the same layouts. The two take
+turns in short slices, so that noise of the machine falls on both. Episodes are staggered, so that resets come at the
+rate of a long run, and count as part of the pool's time.
+
+    python benchmarks/engine.py --json
+    python benchmarks/engine.py --task SafetyPointGoal2-v0 --worlds 200 --seconds 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+import sbtrpo
+from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.envs.tasks.navigation import Navigation
+
+SLICE = 20
+WARM_UP = 60
+
+
+def staggered(task: str, worlds: int, threads: int) -> sbtrpo.Pool:
+    """A pool whose worlds are at different points of their episodes."""
+    pool = sbtrpo.make_pool(task, worlds, seed=0, threads=threads)
+    pool.reset()
+    state = pool.state_dict()
+    length = pool.spec.episode_length
+    state["steps"][:] = np.linspace(0, length - 1, worlds, endpoint=False).astype(int)
+    pool.load_state_dict(state)
+    return pool
+
+
+class Bound:
+    """The engine's call of a pool's step, and nothing else."""
+
+    def __init__(self, pool: sbtrpo.Pool) -> None:
+        self.pool, self.navigation = pool, isinstance(pool.task, Navigation)
+
+    def step(self, action: Any) -> float:
+        """Advance the worlds; returns the seconds of the engine's call."""
+        path = None
+        if isinstance(self.pool.task, Navigation):
+            path = self.pool.task.gremlin_path()
+        self.pool.physics.ctrl[:] = np.clip(action, -1, 1)
+        start = time.perf_counter()
+        self.pool.physics.step(self.pool.spec.substeps, forward=self.navigation, mocap=path)
+        return time.perf_counter() - start
+
+    def reset(self, ended: Any) -> None:
+        """Begin anew the worlds whose episodes ended in the pool beside."""
+        self.pool.task.reset(np.flatnonzero(ended))
+
+
+def reset_seconds(pool: sbtrpo.Pool) -> float:
+    """Seconds to reset all worlds: the median of at least five resets."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        pool.reset()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def measure(task: str, worlds: int, threads: int, seconds: float) -> dict[str, Any]:
+    pool, bound = staggered(task, worlds, threads), Bound(staggered(task, worlds, threads))
+    rng = np.random.default_rng(0)
+    shape = (SLICE, worlds, *pool.single_action_space.shape)
+    pool_time = bound_time = 0.0
+    steps = -WARM_UP  # bodies come to rest first, as they have for all but the start of an episode
+    while pool_time + bound_time < seconds:
+        actions = rng.uniform(-1, 1, shape)
+        start = time.perf_counter()
+        ends = [pool.step(action)[5].get("_episode") for action in actions]
+        pool_slice = time.perf_counter() - start
+        bound_slice = 0.0
+        for action, ended in zip(actions, ends, strict=True):
+            bound_slice += bound.step(action)
+            if ended is not None:
+                bound.reset(ended)
+        if steps >= 0:
+            pool_time, bound_time = pool_time + pool_slice, bound_time + bound_slice
+        steps += SLICE
+    pool_rate, physics_rate = steps * worlds / pool_time, steps * worlds / bound_time
+    return {
+        "task": task,
+        "worlds": worlds,
+        "threads": threads,
+        "pool_steps_per_s": round(pool_rate),
+        "physics_steps_per_s": round(physics_rate),
+        "ratio": round(pool_rate / physics_rate, 3),
+        "reset_ms_per_world": round(1e3 * reset_seconds(pool) / worlds, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", choices=sbtrpo.task_ids(), help="one task instead of all")
+    parser.add_argument("--worlds", type=int, default=20)
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each task")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    args = parser.parse_args()
+    threads = args.threads or available_cores()
+    for task in [args.task] if args.task else sbtrpo.task_ids():
+        row = measure(task, args.worlds, threads, args.seconds)
+        if args.json:
+            print(json.dumps(row), flush=True)
+        else:
+            print(
+                f"{row['task']:26} {row['worlds']:5} worlds {row['threads']:3} threads"
+                f" {row['pool_steps_per_s']:8} of {row['physics_steps_per_s']:8} steps/s = {row['ratio']:.3f},"
+                f" reset {row['reset_ms_per_world']} ms a world",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
