@@ -35,6 +35,11 @@ def copy(array: Array) -> Array:
     return array.copy() if hasattr(array, "copy") else array.clone()
 
 
+def to_numpy(array: Array) -> Any:
+    """The array as NumPy's, for what is done on the host: random draws and layouts."""
+    return array.cpu().numpy() if hasattr(array, "cpu") else array
+
+
 def any_of(mask: Array) -> Array:
     """Whether any entry of each row is True: (N, M) -> (N,).
 

@@ -20,14 +20,15 @@ class Robot:
     """A navigation robot.
 
     `build` adds it to a spec as body `agent`; `sense` turns the first `num_sensors` entries of the sensor data
-    into the first `sense_dim` entries of the observation. All objects of a scene inherit the robot's `density`
-    and `joint damping` defaults, as they do in the original's files.
+    into the first entries of the observation. All objects of a scene inherit the robot's `density`, as they do in the
+    original's files.
     """
 
     build: Callable[[mujoco.MjSpec], None]
     sense: Callable[[Any, Array], Array]
     num_sensors: int
-    sense_dim: int
+    parts: dict[str, int]
+    """Names and sizes of the observation's parts that `sense` gives."""
     action_dim: int
     timestep: float
     density: float
@@ -36,6 +37,14 @@ class Robot:
     """Whether it rolls on the floor; the Point slides on joints and must not feel the floor at all."""
     free: bool
     """Whether its pose is a free joint (qpos is the world pose) or joints relative to the body's start pose."""
+
+    @property
+    def sense_dim(self) -> int:
+        """Entries of the observation that `sense` gives."""
+        return sum(self.parts.values())
+
+
+_BASE_PARTS = {"accelerometer": 3, "velocimeter": 3, "gyro": 3, "magnetometer": 3}
 
 
 def _add_base_sensors(spec: mujoco.MjSpec) -> None:
@@ -112,7 +121,7 @@ POINT = Robot(
     build=_build_point,
     sense=_sense_point,
     num_sensors=12,
-    sense_dim=12,
+    parts=_BASE_PARTS,
     action_dim=2,
     timestep=0.002,
     density=1.0,
@@ -124,7 +133,7 @@ CAR = Robot(
     build=_build_car,
     sense=_sense_car,
     num_sensors=19,
-    sense_dim=24,
+    parts=_BASE_PARTS | {"ballangvel_rear": 3, "ballquat_rear": 9},
     action_dim=2,
     timestep=0.004,
     density=5.0,

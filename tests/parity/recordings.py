@@ -92,6 +92,8 @@ class Replay:
         xy = np.concatenate([r["agent_xy"][None], r["layout_xy"]])
         turns = np.concatenate([r["agent_rot"][None], r["layout_rot"]])
         self.task.place(self.rows, np.tile(xy, (n, 1, 1)), np.tile(turns, (n, 1)))
+        if "circle" in self.task.slices:
+            self.task.retarget(self.rows, None)
 
     def load(self, qpos: Any, qvel: Any, time: Any, mocap: Any, ctrl: Any) -> None:
         """Write states, one for each world, and compute what follows from them."""
@@ -116,7 +118,7 @@ class Replay:
         )
         if isinstance(self.task, Navigation):
             self.aim_before()
-            self.task._remember(self.rows)
+            self.task.remember(self.rows)
 
     def load_after(self) -> None:
         """The state after each step, the targets untouched."""
@@ -133,6 +135,7 @@ class Replay:
         if "goal_button" in r:
             worlds.target[:] = r.before("goal_button", r["reset_goal_button"])
             worlds.timer[:] = r.before("button_timer", 0)
+        self.task.refresh()
 
     def aim_after(self) -> None:
         """The targets after each step."""
@@ -142,3 +145,4 @@ class Replay:
         if "goal_button" in r:
             worlds.target[:] = r["goal_button"]
             worlds.timer[:] = r["button_timer"]
+        self.task.refresh()

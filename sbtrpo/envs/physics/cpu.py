@@ -25,10 +25,18 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def _keep_log_file_out_of_the_way() -> None:
+    """Worlds that diverge are counted and reported; MuJoCo need not also write into the user's working directory."""
+    config = mujoco.MjLogConfig.get()
+    config.logto_file = False
+    config.set()
+
+
 class CpuPhysics:
     """N worlds on the CPU (see `Physics`)."""
 
     def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
+        _keep_log_file_out_of_the_way()
         self.xp: Any = xp
         self.model = model
         self.num_worlds = num_worlds

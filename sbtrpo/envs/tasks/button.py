@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.tasks.costs import pressed_buttons
 from sbtrpo.envs.tasks.navigation import Navigation, Worlds
@@ -21,15 +25,15 @@ class Button(Navigation):
         chosen = self.xp.arange(pressed.shape[1]) == worlds.target[:, None]
         return to_go, any_of(pressed & chosen)
 
-    def retarget(self, rows: Ints, others: Array) -> Array:
+    def retarget(self, rows: Ints, others: Array) -> Any:
         """Choose a button; the goal mark goes onto it. There is always one."""
         buttons, goal = self.slices["buttons"], self.slices["goal"].start
         chosen = self.streams.integers(rows, buttons.stop - buttons.start)
-        self.worlds.target[rows] = chosen
+        self.worlds.target[rows] = self.xp.asarray(chosen)
         self.worlds.objects[rows, goal, :2] = self.worlds.objects[rows, buttons.start + chosen, :2]
-        return self.xp.ones(len(rows), dtype=self.xp.bool)
+        return np.ones(len(rows), bool)
 
-    def renew(self, rows: Ints) -> Array:
+    def renew(self, rows: Ints) -> Any:
         """A new target, and the buttons go dark."""
         self.worlds.timer[rows] = DARK_STEPS
         return super().renew(rows)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from sbtrpo.envs.arrays import Array
 from sbtrpo.envs.tasks.navigation import Navigation, Worlds
 from sbtrpo.seeding import Ints
@@ -25,7 +29,7 @@ class Circle(Navigation):
         tangential = (x * velocity[:, 1] - y * velocity[:, 0]) / radius
         return 0.1 * tangential / (1 + xp.abs(radius - ring)), self.progress(worlds)[1]
 
-    def retarget(self, rows: Ints, others: Array) -> Array:
+    def retarget(self, rows: Ints, others: Array) -> Any:
         """The ring stays, and stands at the exact origin whatever was drawn for it."""
         self.worlds.objects[rows, self.slices["circle"], :2] = 0.0
-        return self.xp.ones(len(rows), dtype=self.xp.bool)
+        return np.ones(len(rows), bool)

@@ -7,6 +7,7 @@ goal is reached.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs import layout
-from sbtrpo.envs.arrays import Array, clip, copy, none_of, some, yaw_quaternion
+from sbtrpo.envs.arrays import Array, clip, copy, none_of, some, to_numpy, yaw_quaternion
 from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
@@ -65,6 +66,7 @@ class Navigation(ABC):
     def __init__(self, spec: NavigationSpec, scene: Scene, physics: Physics, seed: int, original: bool) -> None:
         xp, n = physics.xp, physics.num_worlds
         self.spec, self.scene, self.physics, self.xp = spec, scene, physics, xp
+        self._like = {"dtype": physics.qpos.dtype, "device": physics.qpos.device}
         self.slices = spec.slices()
         self.goal_radius = spec.group("goal").radius if spec.has("goal") else 0.0
         layout_streams, self.streams = make_streams(n, seed, "mt19937" if original else None)
@@ -76,10 +78,10 @@ class Navigation(ABC):
         for kind in scene.free_kind:
             self._free[kind] = slice(num_free, num_free := num_free + spec.group(kind).count)
         free_end = scene.free_qpos + 7 * num_free
-        self._free_qpos = xp.reshape(physics.qpos[:, scene.free_qpos : free_end], (n, -1, 7))
+        self._free_qpos = xp.reshape(physics.qpos[:, scene.free_qpos : free_end], (n, num_free, 7))
         free_end = scene.free_qvel + 6 * num_free
         # Worlds last in memory: small operations then run along all worlds at once.
-        self._places = xp.zeros((3, spec.num_objects, n))
+        self._places = xp.zeros((3, spec.num_objects, n), **self._like)
         objects = xp.permute_dims(self._places, (2, 1, 0))
         self.worlds = Worlds(
             position=physics.xpos[:, scene.agent],
@@ -88,31 +90,28 @@ class Navigation(ABC):
             objects=objects,
             offset=objects[:, :, :2],
             squared=objects[:, :, 0],
-            free_velocity=xp.reshape(physics.qvel[:, scene.free_qvel : free_end], (n, -1, 6))[:, :, :3],
-            to_go=xp.zeros(n),
-            target=xp.zeros(n, dtype=xp.int64),
-            timer=xp.zeros(n, dtype=xp.int64),
+            free_velocity=xp.reshape(physics.qvel[:, scene.free_qvel : free_end], (n, num_free, 6))[:, :, :3],
+            to_go=xp.zeros(n, **self._like),
+            target=xp.zeros(n, dtype=xp.int64, device=physics.qpos.device),
+            timer=xp.zeros(n, dtype=xp.int64, device=physics.qpos.device),
         )
         self._costs: list[Cost] = cost_functions(spec, scene)
         self.cost_names = tuple(cost.name for cost in self._costs)
-        self._substep = xp.arange(spec.substeps) * scene.robot.timestep
+        self._substep = xp.arange(spec.substeps, **self._like) * scene.robot.timestep
 
         self._seen = [group.kind for group in spec.groups if group.lidar]
         self._seen_slices = [self.slices[kind] for kind in self._seen]
         self._centres = bin_centres(xp, self.worlds.objects)
         self.observation_slices = self._parts()
-        self.observation_size = scene.robot.sense_dim + BINS * len(self._seen)
+        self._sense_dim = scene.robot.sense_dim
+        self.observation_size = self._sense_dim + BINS * len(self._seen)
         self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
 
     def _parts(self) -> dict[str, slice]:
         """Index range of every part of the observation."""
-        ends = {"accelerometer": 3, "velocimeter": 6, "gyro": 9, "magnetometer": 12}
-        if self.scene.robot.sense_dim == 24:
-            ends |= {"ballangvel_rear": 15, "ballquat_rear": 24}
-        for kind in self._seen:
-            ends[f"{kind}_lidar"] = max(ends.values()) + BINS
-        starts = [0, *ends.values()]
-        return {name: slice(start, end) for (name, end), start in zip(ends.items(), starts, strict=False)}
+        sizes = self.scene.robot.parts | {f"{kind}_lidar": BINS for kind in self._seen}
+        ends = list(itertools.accumulate(sizes.values()))
+        return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
     # ---- what a subclass says ----------------------------------------------------------------------------------
 
@@ -127,15 +126,15 @@ class Navigation(ABC):
         worlds.to_go[:] = to_go
         return reward, met
 
-    def retarget(self, rows: Array, others: Array) -> Array:
+    def retarget(self, rows: Ints, others: Array) -> Any:
         """Choose a new target; `others` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
         goal = self.slices["goal"].start
         things, keepouts = self.layouts.things, self.layouts.keepouts
         keep = [k for k in range(len(things)) if k != goal + 1]
         xy, found = layout.draw_place(
-            things[goal + 1], self.streams, rows, others[:, keep], keepouts[keep], layout.TARGET_ATTEMPTS
+            things[goal + 1], self.streams, rows, to_numpy(others[:, keep]), keepouts[keep], layout.TARGET_ATTEMPTS
         )
-        self.worlds.objects[rows, goal, :2] = xy
+        self.worlds.objects[rows, goal, :2] = self.xp.asarray(xy, **self._like)
         return found
 
     def seed(self, seed: int) -> None:
@@ -160,10 +159,12 @@ class Navigation(ABC):
     def place(self, rows: Ints, xy: Array, turns: Array) -> None:
         """Write places (n, 1 + M, 2) and rotations (n, 1 + M) of robot and objects into the engine."""
         xp, scene, physics = self.xp, self.scene, self.physics
+        xy, turns = xp.asarray(xy, **self._like), xp.asarray(turns, **self._like)
         quaternions = yaw_quaternion(xp, turns)
         heights = [group.z for group in self.spec.groups for _ in range(group.count)]
         self.worlds.objects[rows] = xp.concat(
-            [xy[:, 1:], xp.broadcast_to(xp.asarray(heights)[:, None], (len(rows), len(heights), 1))], axis=2
+            [xy[:, 1:], xp.broadcast_to(xp.asarray(heights, **self._like)[:, None], (len(rows), len(heights), 1))],
+            axis=2,
         )
         objects = self.worlds.objects[rows]
 
@@ -192,9 +193,10 @@ class Navigation(ABC):
         self.physics.forward(rows)
         self.worlds.timer[rows] = 0
         self.refresh()
-        self._remember(rows)
+        self.remember(rows)
 
-    def _remember(self, rows: Ints) -> None:
+    def remember(self, rows: Ints) -> None:
+        """Take the distance to go as the one that the next step is measured from."""
         self.worlds.to_go[rows] = self.progress(self.worlds.at(rows))[0]
 
     def refresh(self) -> None:
@@ -233,22 +235,22 @@ class Navigation(ABC):
         reward = clip(xp, reward, -REWARD_LIMIT, REWARD_LIMIT)
         violated = [cost(xp, worlds) for cost in self._costs]
         if "buttons" in self.slices:
-            worlds.timer -= worlds.timer > 0
+            worlds.timer -= 1 * (worlds.timer > 0)
         terminated = None
         if some(met):
-            rows = xp.nonzero(met)[0]
+            rows = to_numpy(xp.nonzero(met)[0])
             found = self.renew(rows)
             if not found.all():
                 terminated = none_of(met)
-                terminated[rows] = ~found
+                terminated[rows[~found]] = True
         return Outcome(reward, violated, met, terminated)
 
-    def renew(self, rows: Ints) -> Array:
+    def renew(self, rows: Ints) -> Any:
         """Give new targets to worlds that reached theirs. Returns who got one."""
         others = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
         found = self.retarget(rows, others)
         self.refresh()
-        self._remember(rows)
+        self.remember(rows)
         return found
 
     def observe(self, rows: Array | None = None) -> Array:
@@ -258,9 +260,9 @@ class Navigation(ABC):
         x, y = ego(worlds.offset, worlds.position[:, 2] if robot.free else None, worlds.frame)
         distance = self.xp.sqrt(x * x + y * y if robot.free else worlds.squared.T)
         seen = lidar(self.xp, x, y, distance, self._seen_slices, self.spec.lidar_range, self._centres)
-        observation = self.xp.empty((seen.shape[1], self.observation_size))
-        observation[:, : robot.sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
-        observation[:, robot.sense_dim :] = seen.T
+        observation = self.xp.empty((seen.shape[1], self.observation_size), **self._like)
+        observation[:, : self._sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
+        observation[:, self._sense_dim :] = seen.T
         return observation
 
     def state_dict(self) -> dict[str, Any]:

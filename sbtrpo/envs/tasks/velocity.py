@@ -43,7 +43,7 @@ class Velocity:
         self.spec, self.physics, self.xp = spec, physics, xp
         _, self.streams = make_streams(physics.num_worlds, seed, "pcg64" if original else None)
         self.cost_names: tuple[str, ...] = ("cost_velocity",)
-        self._reference = xp.asarray(model.qpos0)
+        self._reference = xp.asarray(model.qpos0, dtype=physics.qpos.dtype, device=physics.qpos.device)
         self._num_velocities = int(model.nv)
         self._dt = spec.substeps * float(model.opt.timestep)
         self._observe, self.observation_size = OBSERVE[spec.robot]
@@ -59,7 +59,8 @@ class Velocity:
 
     def reset(self, rows: Ints) -> None:
         """The reference pose and rest, each with uniform noise."""
-        noise = self.xp.asarray(2 * uniform(self.streams, rows, len(self._reference) + self._num_velocities) - 1)
+        draws = uniform(self.streams, rows, len(self._reference) + self._num_velocities)
+        noise = self.xp.asarray(2 * draws - 1, dtype=self._reference.dtype, device=self._reference.device)
         self.physics.reset(rows)
         self.physics.qpos[rows] = self._reference + self.spec.noise * noise[:, : len(self._reference)]
         self.physics.qvel[rows] = self.spec.noise * noise[:, len(self._reference) :]

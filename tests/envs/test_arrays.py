@@ -1,0 +1,82 @@
+"""Task logic runs on torch tensors as it runs on NumPy arrays (and so on a GPU engine)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat.torch
+import numpy as np
+import pytest
+import torch
+
+import sbtrpo
+from sbtrpo.envs.arrays import quaternion_to_matrix
+from sbtrpo.envs.physics.cpu import CpuPhysics
+from sbtrpo.envs.registry import get_spec
+from sbtrpo.envs.scene import compile_navigation, compile_velocity
+from sbtrpo.envs.spec import VelocitySpec
+from sbtrpo.envs.tasks import OBJECTIVES
+from sbtrpo.envs.tasks.velocity import Velocity
+
+
+class TorchPhysics(CpuPhysics):
+    """The CPU engine seen through torch tensors that share its memory."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.xp = array_api_compat.torch
+        for name in ("qpos", "qvel", "ctrl", "time", "sensordata", "xpos", "xmat"):
+            array = getattr(self, name)
+            array.flags.writeable = True  # outputs are read-only in NumPy, a notion that torch does not have
+            setattr(self, name, torch.from_numpy(array))
+
+    def field(self, name: str) -> Any:
+        return torch.from_numpy(super().field(name))
+
+    def step(self, substeps: int, forward: bool, mocap: Any = None) -> Any:
+        return super().step(substeps, forward, None if mocap is None else mocap.numpy())
+
+
+def torch_task(task: str, worlds: int, seed: int) -> Any:
+    spec = get_spec(task)
+    if isinstance(spec, VelocitySpec):
+        model = compile_velocity(spec)
+        return Velocity(spec, model, TorchPhysics(model, worlds, 1), seed, False)
+    scene = compile_navigation(spec)
+    return OBJECTIVES[spec.objective](spec, scene, TorchPhysics(scene.model, worlds, 1), seed, False)
+
+
+@pytest.mark.parametrize("task", sbtrpo.task_ids())
+def test_torch_and_numpy_give_the_same_task(task: str) -> None:
+    pool = sbtrpo.make_pool(task, num_worlds=5, seed=3)
+    ours = torch_task(task, 5, 3)
+    obs, _ = pool.reset()
+    ours.reset(np.arange(5))
+    np.testing.assert_allclose(ours.observe().numpy(), obs, rtol=0, atol=1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        action = rng.uniform(-1, 1, (5, *pool.single_action_space.shape))
+        _, reward, _, terminated, _, info = pool.step(action)
+        if terminated.any():
+            break
+        outcome, failed = ours.step(torch.from_numpy(action))
+        assert failed is None
+        assert isinstance(outcome.reward, torch.Tensor)
+        np.testing.assert_allclose(outcome.reward.numpy(), reward, rtol=0, atol=1e-12)
+        for name, violated in zip(ours.cost_names, outcome.violated, strict=True):
+            np.testing.assert_array_equal(violated.numpy(), info[name])
+        observation = ours.observe()
+        assert observation.dtype == torch.float64
+        np.testing.assert_allclose(observation.numpy(), pool.last_obs, rtol=0, atol=1e-9)
+
+
+def test_quaternions_become_rotations() -> None:
+    import mujoco
+
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(10, 4))
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    for ours, quaternion in zip(quaternion_to_matrix(np, q), q, strict=True):
+        expected = np.zeros(9)
+        mujoco.mju_quat2Mat(expected, quaternion)
+        np.testing.assert_allclose(ours.ravel(), expected, atol=1e-14)

@@ -1,0 +1,104 @@
+"""Bad input gets one sentence that says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sbtrpo
+from sbtrpo.envs import registry
+from sbtrpo.envs.layout import LayoutError
+from sbtrpo.envs.spec import NavigationSpec, goal, hazards
+
+TASK = "SafetyPointGoal2-v0"
+
+
+@pytest.fixture
+def pool() -> sbtrpo.Pool:
+    made = sbtrpo.make_pool(TASK, num_worlds=3)
+    made.reset()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        ({"task": "SafetyPointGaol2-v0"}, ValueError, "'SafetyPointGaol2-v0'; did you mean SafetyPointGoal2-v0"),
+        ({"task": "CartPole-v1"}, ValueError, "unknown task 'CartPole-v1'"),
+        ({"num_worlds": 0}, ValueError, "num_worlds must be at least 1, got 0"),
+        ({"num_worlds": -3}, ValueError, "num_worlds must be at least 1, got -3"),
+        ({"num_worlds": 2.5}, TypeError, "num_worlds must be a whole number, got 2.5"),
+        ({"threads": -1}, ValueError, "threads must be at least 0, got -1"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
+        ({"engine": "warp"}, ValueError, "engine 'warp' is not installed; use engine='cpu'"),
+        ({"layout_rng": "numpy"}, ValueError, "layout_rng must be 'fast' or 'original', got 'numpy'"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error) as caught:
+        sbtrpo.make_pool(**{"task": TASK, "num_worlds": 2, **arguments})
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "sentence"),
+    [
+        (np.zeros((2, 2)), ValueError, "action must have shape (3, 2), (worlds, action size), got (2, 2)"),
+        (np.zeros((3, 3)), ValueError, "got (3, 3)"),
+        (np.zeros(2), ValueError, "got (2,)"),
+        (np.zeros((3, 2), np.int64), TypeError, "action must be a float32 or float64 ndarray, got int64; convert it"),
+        (np.zeros((3, 2), object), TypeError, "got object"),
+        (np.array([[0, 0], [0, np.nan], [0, 0]]), ValueError, "action of world 1 is not finite"),
+        (np.array([[0, 0], [0, 0], [-np.inf, 0]]), ValueError, "action of world 2 is not finite"),
+    ],
+)
+def test_wrong_actions(pool: sbtrpo.Pool, action: Any, error: type[Exception], sentence: str) -> None:
+    before = pool.last_obs
+    with pytest.raises(error) as caught:
+        pool.step(action)
+    assert sentence in str(caught.value)
+    # A refused action changes nothing.
+    np.testing.assert_array_equal(pool.last_obs, before)
+    assert pool.step(np.zeros((3, 2)))[0].shape == (3, 60)
+
+
+def test_a_torch_action_is_refused_with_a_hint(pool: sbtrpo.Pool) -> None:
+    import torch
+
+    with pytest.raises(TypeError, match=r"float64 ndarray, got torch\.float32; convert it"):
+        pool.step(torch.zeros(3, 2))
+
+
+def test_actions_beyond_the_bounds_are_clipped() -> None:
+    wild, tame = (sbtrpo.make_pool(TASK, num_worlds=2, seed=1) for _ in range(2))
+    wild.reset()
+    tame.reset()
+    np.testing.assert_array_equal(wild.step(np.full((2, 2), 40.0))[0], tame.step(np.ones((2, 2)))[0])
+
+
+def test_step_before_reset() -> None:
+    fresh = sbtrpo.make_pool(TASK, num_worlds=2)
+    with pytest.raises(RuntimeError, match=r"step was called before reset; call pool.reset\(\) first"):
+        fresh.step(np.zeros((2, 2)))
+    with pytest.raises(RuntimeError, match="before its first reset"):
+        fresh.state_dict()
+    with pytest.raises(RuntimeError, match="before its first reset"):
+        _ = fresh.last_obs
+
+
+def test_a_layout_without_room_says_which_object_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowded = NavigationSpec(
+        "Crowded-v0", "point", "goal", (goal(0.3, 0.305), hazards(40, keepout=0.4)), extent=1.0
+    )  # fmt: skip
+    monkeypatch.setitem(registry._TASKS, crowded.id, crowded)
+    pool = sbtrpo.make_pool("Crowded-v0", num_worlds=2)
+    with pytest.raises(LayoutError, match=r"Crowded-v0: no room for hazards \d+ \(keepout 0.4 m\).*use fewer objects"):
+        pool.reset()
+
+
+def test_a_task_id_is_registered_once() -> None:
+    with pytest.raises(ValueError, match="already registered; choose another id"):
+        registry.register(registry.get_spec(TASK))

@@ -1,0 +1,223 @@
+"""What a pool promises: shapes, autoreset, reproducibility, exact snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sbtrpo
+
+TASKS = sbtrpo.task_ids()
+SIZES = {
+    "SafetyPointGoal2-v0": (60, 2),
+    "SafetyPointPush2-v0": (76, 2),
+    "SafetyPointButton2-v0": (76, 2),
+    "SafetyCarGoal2-v0": (72, 2),
+    "SafetyCarPush2-v0": (88, 2),
+    "SafetyCarCircle2-v0": (40, 2),
+    "SafetyHopperVelocity-v1": (11, 3),
+    "SafetySwimmerVelocity-v1": (8, 2),
+}
+
+
+def actions(pool: sbtrpo.Pool, steps: int, seed: int = 0) -> Any:
+    """Uniform random actions, (steps, N, action_dim), the same for world i whatever N is."""
+    shape = (steps, *pool.single_action_space.shape)
+    draws = [np.random.default_rng([seed, world]).uniform(-1, 1, shape) for world in range(pool.num_worlds)]
+    return np.stack(draws, axis=1)
+
+
+def trace(pool: sbtrpo.Pool, steps: Any) -> Any:
+    """Everything that steps return, per world: (T, N, obs_dim + 4)."""
+    rows = []
+    for action in steps:
+        obs, reward, cost, terminated, truncated, _ = pool.step(action)
+        rows.append(np.column_stack([obs, reward, cost, terminated, truncated]))
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_shapes_and_spaces(task: str) -> None:
+    pool = sbtrpo.make_pool(task, num_worlds=3)
+    obs, info = pool.reset()
+    size, act = SIZES[task]
+    assert obs.shape == (3, size)
+    assert obs.dtype == np.float64
+    assert info == {}
+    assert pool.single_observation_space.shape == (size,)
+    assert pool.single_action_space.shape == (act,)
+    obs, reward, cost, terminated, truncated, info = pool.step(np.zeros((3, act), np.float32))
+    assert obs.shape == (3, size)
+    assert np.isfinite(obs).all()
+    assert reward.shape == cost.shape == terminated.shape == truncated.shape == (3,)
+    assert terminated.dtype == truncated.dtype == bool
+    assert {name for name in info if name.startswith("cost_")} == set(pool.task.cost_names)
+    ends = [part.stop for part in pool.task.observation_slices.values()]
+    assert ends[-1] == size
+    assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_seed_gives_one_trajectory_whatever_the_number_of_worlds_and_threads(task: str) -> None:
+    few = sbtrpo.make_pool(task, num_worlds=3, seed=11, threads=1)
+    many = sbtrpo.make_pool(task, num_worlds=7, seed=11, threads=2)
+    np.testing.assert_array_equal(few.reset()[0], many.reset()[0][:3])
+    steps = actions(many, 40)
+    np.testing.assert_array_equal(trace(few, steps[:, :3]), trace(many, steps)[:, :3])
+
+
+def test_worlds_and_seeds_differ_from_each_other() -> None:
+    obs = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0).reset()[0]
+    other = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=1).reset()[0]
+    rows = np.concatenate([obs, other])
+    assert len(np.unique(rows.round(9), axis=0)) == 8
+
+
+def test_reset_with_a_seed_starts_over_and_without_goes_on() -> None:
+    pool = sbtrpo.make_pool("SafetyPointPush2-v0", num_worlds=3, seed=4)
+    first = pool.reset()[0]
+    second = pool.reset()[0]
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(pool.reset(seed=4)[0], first)
+    np.testing.assert_array_equal(pool.reset()[0], second)
+    assert not np.array_equal(pool.reset(seed=5)[0], first)
+
+
+def test_an_episode_ends_and_the_next_begins_in_the_same_step() -> None:
+    pool = sbtrpo.make_pool("SafetyCarCircle2-v0", num_worlds=3, seed=0)
+    pool.reset()
+    rng = np.random.default_rng(0)
+    total_return, total_cost = np.zeros(3), np.zeros(3)
+    for k in range(500):
+        obs, reward, cost, terminated, truncated, info = pool.step(rng.uniform(-1, 1, (3, 2)))
+        total_return += reward
+        total_cost += cost
+        assert not terminated.any()
+        assert truncated.all() == (k == 499)
+        assert ("final_obs" in info) == ("episode" in info) == (k == 499)
+    episode = info["episode"]
+    np.testing.assert_allclose(episode["return"], total_return, rtol=1e-12)
+    np.testing.assert_array_equal(episode["cost"], total_cost)
+    np.testing.assert_array_equal(episode["cost_out_of_boundary"], total_cost)
+    np.testing.assert_array_equal(episode["length"], [500, 500, 500])
+    assert info["_episode"].all()
+    assert info["_final_obs"].all()
+    # The final observation is of a car under way, the returned one of a car at rest.
+    speed = pool.task.observation_slices["velocimeter"]
+    assert (np.abs(info["final_obs"][:, speed]).max(axis=1) > 1e-3).all()
+    assert np.abs(obs[:, speed]).max() < 1e-9
+    _, _, _, _, truncated, info = pool.step(np.zeros((3, 2)))
+    assert not truncated.any()
+    assert "final_obs" not in info
+
+
+def test_worlds_that_end_apart_are_reported_apart() -> None:
+    pool = sbtrpo.make_pool("SafetyHopperVelocity-v1", num_worlds=8, seed=0)
+    obs, _ = pool.reset()
+    steps = actions(pool, 60)
+    lengths = np.zeros(8)
+    ended_alone = 0
+    for action in steps:
+        obs, _, _, terminated, truncated, info = pool.step(action)
+        lengths += 1
+        assert not truncated.any()
+        if terminated.any():
+            np.testing.assert_array_equal(info["_episode"], terminated)
+            np.testing.assert_array_equal(info["episode"]["length"], np.where(terminated, lengths, 0))
+            lengths[terminated] = 0
+            ended_alone += int(terminated.sum() < 8)
+            # Fallen when it ended, upright again in the observation to go on from.
+            fallen = (info["final_obs"][:, 0] <= 0.7) | (np.abs(info["final_obs"][:, 1]) >= 0.2)
+            np.testing.assert_array_equal(fallen, terminated)
+            assert (np.abs(obs[terminated, 0] - 1.25) <= 0.005).all()
+    assert ended_alone > 0
+
+
+def test_returned_arrays_belong_to_the_caller() -> None:
+    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2, seed=3)
+    twin = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2, seed=3)
+    pool.reset()[0][:] = np.nan
+    twin.reset()
+    for action in actions(pool, 5):
+        results = pool.step(action)
+        expected = twin.step(action)
+        for ours, theirs in zip(results[:5], expected[:5], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+            ours[:] = 1
+    np.testing.assert_array_equal(pool.last_obs, twin.last_obs)
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("layout_rng", ["fast", "original"])
+def test_a_restored_pool_continues_bit_for_bit(task: str, layout_rng: Any) -> None:
+    """Through the ends of episodes, at another thread count, and with bodies asleep when the snapshot is taken."""
+    pool = sbtrpo.make_pool(task, num_worlds=4, seed=9, threads=2, layout_rng=layout_rng)
+    pool.reset()
+    steps = actions(pool, 90)
+    trace(pool, steps[:60])
+    state = pool.state_dict()
+    state["steps"][1:3] = pool.spec.episode_length - 10  # two worlds near their end
+    restored = sbtrpo.make_pool(task, num_worlds=4, seed=0, threads=1, layout_rng=layout_rng)
+    pool.load_state_dict(state)
+    restored.load_state_dict(state)
+    np.testing.assert_array_equal(pool.last_obs, restored.last_obs)
+    after = trace(pool, steps[60:])
+    np.testing.assert_array_equal(after, trace(restored, steps[60:]))
+    assert after[:, 1:3, -1].any()  # truncations happened
+
+
+@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointButton2-v0", "SafetyCarPush2-v0"])
+def test_taking_a_snapshot_and_going_on_equals_restoring_it(task: str) -> None:
+    pool = sbtrpo.make_pool(task, num_worlds=4, seed=2)
+    pool.reset()
+    steps = actions(pool, 80)
+    trace(pool, steps[:50])
+    if "Button" not in task:  # gremlins never rest
+        physics: Any = pool.physics
+        assert (physics.batch.bind("tree_asleep") >= 0).any()
+    state = pool.state_dict()
+    going_on = trace(pool, steps[50:])
+    restored = sbtrpo.make_pool(task, num_worlds=4, seed=77)
+    restored.load_state_dict(state)
+    np.testing.assert_array_equal(going_on, trace(restored, steps[50:]))
+
+
+def test_a_snapshot_is_not_changed_by_going_on() -> None:
+    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2)
+    pool.reset()
+    state = pool.state_dict()
+
+    def flat(part: Any, path: str = "") -> dict[str, Any]:
+        if not isinstance(part, dict):
+            return {path: np.array(part)}
+        return {k: v for name in part for k, v in flat(part[name], f"{path}/{name}").items()}
+
+    before = flat(state)
+    assert all(values.dtype != object for values in before.values())
+    trace(pool, actions(pool, 5))
+    for path, values in flat(state).items():
+        np.testing.assert_array_equal(values, before[path], err_msg=path)
+
+
+def test_a_state_of_another_pool_is_refused() -> None:
+    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2)
+    pool.reset()
+    with pytest.raises(ValueError, match="num_worlds of the saved one"):
+        sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=3).load_state_dict(pool.state_dict())
+
+
+def test_nothing_is_compiled_at_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mujoco
+
+    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2)
+
+    def refuse(*args: Any) -> Any:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr(mujoco.MjSpec, "compile", refuse)
+    pool.reset()
+    pool.reset(seed=3)
+    with pytest.raises(AssertionError, match="compiled"):
+        sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2)

@@ -1,0 +1,58 @@
+"""Imports point one way, and many worlds take little memory."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "sbtrpo"
+
+ROOMS = [  # each may import what stands before it, and itself
+    {"config", "seeding"},
+    {"envs", "policy"},
+    {"rollout", "advantages", "metrics"},
+    {"algorithms"},
+    {"checkpoint", "runlog", "evaluation"},
+    {"training"},
+    {"benchmark"},
+    {"report", "demo"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+RANK = {room: rank for rank, rooms in enumerate(ROOMS) for room in rooms}
+
+
+def imports(path: Path) -> set[str]:
+    """Rooms of the package that a file imports when it runs (not those for type checking alone)."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "sbtrpo":
+            parts = node.module.split(".")[1:]
+            found |= {parts[0]} if parts else {alias.name for alias in node.names if alias.name in RANK}
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("sbtrpo.")}
+    return found
+
+
+def test_imports_point_one_way() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        assert room in RANK, f"{room}: say in ROOMS what it may import"
+        if room.startswith("__"):
+            continue
+        for other in imports(path):
+            assert other == room or RANK[other] < RANK[room], f"{path.name} of {room} must not import {other}"
+
+
+def test_a_thousand_worlds_take_less_than_two_gibibytes() -> None:
+    code = (
+        "import resource, numpy as np, sbtrpo\n"
+        "pool = sbtrpo.make_pool('SafetyPointGoal2-v0', 1000)\n"
+        "pool.reset()\n"
+        "for _ in range(3): pool.step(np.ones((1000, 2)))\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    peak = int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert peak * (1 if sys.platform == "darwin" else 1024) < 2 * 2**30
