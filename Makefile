@@ -1,0 +1,61 @@
+# Every target makes what it needs: `make demo` and `make test` each work on a fresh clone.
+# Another interpreter: make demo PYTHON=python3.12. More arguments: make demo ARGS="--task SafetyCarCircle2-v0".
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## a random policy in 20 worlds: its numbers, and the picture demo.png
+	@$(BIN)/python -m sbtrpo demo $(ARGS)
+
+# One process: the engine uses all cores by itself, and the figures that parity tests print would be lost among workers.
+test: $(VENV)/.dev ## the tests that take seconds
+	@$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+
+test-slow: $(VENV)/.dev ## the tests that take minutes
+	@$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/.dev ## style, format and types, changing nothing
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+	@$(BIN)/python -m mypy --strict sbtrpo
+
+format: $(VENV)/.dev ## put the code into its format
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+bench: $(VENV)/.runtime ## speed of the pool beside the speed of its physics
+	@$(BIN)/python benchmarks/engine.py $(ARGS)
+
+clean: ## remove the virtual environment, caches and the picture
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
+	find sbtrpo tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---- installation: a stamp for each set of packages, renewed when what it depends on changes ----------------------
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "Installing sbtrpo into $(VENV); the first time this takes minutes, most of them for torch ..."
+	@$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "Installing sbtrpo and its development tools into $(VENV); the first time this takes minutes ..."
+	@$(PIP_INSTALL) -e ".[dev]"
+	@touch $@ $(VENV)/.runtime
+
+# Some systems ship Python without what `venv` needs to install pip; the pip beside that Python does it then.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo \
+	  "sbtrpo needs Python 3.11 or newer, which '$(PYTHON)' is not; set PYTHON=python3.11 or newer." >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
+	  $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --python $(BIN)/python install --quiet --quiet --disable-pip-version-check pip; }
+	@touch $@

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sbtrpo
+from sbtrpo import cli
+from sbtrpo.envs.layout import LayoutError
+
+
+def test_demo_takes_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "circle.png"
+    code = cli.main(["demo", "--task", "SafetyCarCircle2-v0", "--worlds", "2", "--seed", "3", "--out", str(out)])
+    assert code == 0
+    assert out.stat().st_size > 0
+    text = capsys.readouterr().out
+    assert "SafetyCarCircle2-v0: a random policy in 2 worlds" in text
+    assert "safety probability" in text
+
+
+def test_unknown_task_is_one_line_with_the_nearest_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = cli.main(["demo", "--task", "SafetyPointGaol2-v0", "--out", str(tmp_path / "demo.png")])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "unknown task 'SafetyPointGaol2-v0'; did you mean SafetyPointGoal2-v0" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "advice"),
+    [
+        (["--worlds", "0"], "must be at least 1, got 0"),
+        (["--seed", "-1"], "must be at least 0, got -1"),
+        (["--out", "demo.txt"], "end in .png"),
+    ],
+)
+def test_wrong_values_are_one_line(flags: list[str], advice: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", *flags]) == 2
+    error = capsys.readouterr().err
+    assert advice in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [LayoutError("no room\nfor the goal"), PermissionError(13, "not allowed")])
+def test_errors_of_ours_and_of_files_are_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "run_demo", fails)
+    assert cli.main(["demo"]) == 2
+    assert capsys.readouterr().err in ("sbtrpo: no room for the goal\n", "sbtrpo: [Errno 13] not allowed\n")
+
+
+def test_tasks_lists_every_task_with_its_sizes_and_what_costs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert cli.main(["tasks"]) == 0
+    text = capsys.readouterr().out
+    rows = {words[0]: words[1:] for line in text.splitlines() if (words := line.split())}
+    assert [name for name in rows if name in sbtrpo.task_ids()] == sbtrpo.task_ids()
+    assert rows["SafetyPointGoal2-v0"] == ["60", "2", "1000", "goal,", "10", "hazards*,", "10", "vases*"]
+    assert rows["SafetyCarCircle2-v0"][:3] == ["40", "2", "500"]
+    assert "0.7402" in rows["SafetyHopperVelocity-v1"]
+
+
+def test_module_runs_as_a_command() -> None:
+    command = [sys.executable, "-m", "sbtrpo", "demo", "--task", "SafetyPointGoal"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr.startswith("sbtrpo: unknown task 'SafetyPointGoal'")
+    assert "Traceback" not in result.stderr
