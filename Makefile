@@ -13,7 +13,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-versio
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.runtime ## a random policy in 20 worlds: its numbers, and the picture demo.png
+demo: $(VENV)/.runtime ## a few minutes of training: numbers, curves and pictures in demo/
 	@$(BIN)/python -m sbtrpo demo $(ARGS)
 
 # One process: the engine uses all cores by itself, and the figures that parity tests print would be lost among workers.
@@ -36,7 +36,7 @@ bench: $(VENV)/.runtime ## speed of the pool beside the speed of its physics
 	@$(BIN)/python benchmarks/engine.py $(ARGS)
 
 clean: ## remove the virtual environment, caches and the picture
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo.png
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
 	find sbtrpo tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- installation: a stamp for each set of packages, renewed when what it depends on changes ----------------------

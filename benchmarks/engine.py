@@ -26,9 +26,9 @@ SLICE = 20
 WARM_UP = 60
 
 
-def staggered(task: str, worlds: int, threads: int) -> sbtrpo.Pool:
+def staggered(task: str, worlds: int, threads: int, sleep: bool) -> sbtrpo.Pool:
     """A pool whose worlds are at different points of their episodes."""
-    pool = sbtrpo.make_pool(task, worlds, seed=0, threads=threads)
+    pool = sbtrpo.make_pool(task, worlds, seed=0, threads=threads, sleep=sleep)
     pool.reset()
     state = pool.state_dict()
     length = pool.spec.episode_length
@@ -50,7 +50,7 @@ class Bound:
             path = self.pool.task.gremlin_path()
         self.pool.physics.ctrl[:] = np.clip(action, -1, 1)
         start = time.perf_counter()
-        self.pool.physics.step(self.pool.spec.substeps, forward=self.navigation, mocap=path)
+        self.pool.physics.advance(self.pool.spec.substeps, forward=self.navigation, mocap=path)
         return time.perf_counter() - start
 
     def reset(self, ended: Any) -> None:
@@ -59,7 +59,7 @@ class Bound:
 
 
 def reset_seconds(pool: sbtrpo.Pool) -> float:
-    """Seconds to reset all worlds: the median of at least five resets."""
+    """Seconds to reset all worlds: the median of five resets."""
     times = []
     for _ in range(5):
         start = time.perf_counter()
@@ -68,8 +68,8 @@ def reset_seconds(pool: sbtrpo.Pool) -> float:
     return float(np.median(times))
 
 
-def measure(task: str, worlds: int, threads: int, seconds: float) -> dict[str, Any]:
-    pool, bound = staggered(task, worlds, threads), Bound(staggered(task, worlds, threads))
+def measure(task: str, worlds: int, threads: int, seconds: float, sleep: bool = True) -> dict[str, Any]:
+    pool, bound = staggered(task, worlds, threads, sleep), Bound(staggered(task, worlds, threads, sleep))
     rng = np.random.default_rng(0)
     shape = (SLICE, worlds, *pool.single_action_space.shape)
     pool_time = bound_time = 0.0
@@ -105,11 +105,14 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each task")
+    parser.add_argument("--no-sleep", action="store_true", help="keep resting bodies in the solver")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
+    if args.worlds < 1 or args.threads < 0 or args.seconds <= 0:
+        parser.error("--worlds must be at least 1, --threads at least 0, and --seconds above 0")
     threads = args.threads or available_cores()
     for task in [args.task] if args.task else sbtrpo.task_ids():
-        row = measure(task, args.worlds, threads, args.seconds)
+        row = measure(task, args.worlds, threads, args.seconds, sleep=not args.no_sleep)
         if args.json:
             print(json.dumps(row), flush=True)
         else:

@@ -1,11 +1,13 @@
-"""A first look: a random policy in worlds side by side, its numbers and its picture from above."""
+"""A first look: a random policy in worlds side by side, then a trained one; numbers, curves and pictures from above."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +15,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.evaluation import evaluate, load_policy
 from sbtrpo.seeding import Floats
+from sbtrpo.training import train
+
+Act = Callable[[Any], Any]
+"""Actions (N, action_dim) for observations (N, obs_dim)."""
 
 
 class Tracks:
@@ -75,15 +83,23 @@ def run_demo(
     out = Path(out)
     if out.suffix.lower() != ".png":  # said before the episode rather than after it
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(out)!r}")
-    console = console or Console()
+    space = make_pool(task, worlds, seed).single_action_space
+    rng = np.random.default_rng(seed)
+    return _show(
+        "a random policy",
+        lambda obs: rng.uniform(space.low, space.high, (len(obs), *space.shape)),
+        task, worlds, seed, out, console or Console(),
+    )  # fmt: skip
+
+
+def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, console: Console) -> Rollout:
+    """Roll out a policy for one episode in every world; print what happened and save a picture."""
     pool = make_pool(task, worlds, seed)
     length = pool.spec.episode_length
-    console.print(
-        f"{task}: a random policy in {worlds} worlds, one episode of at most {length} steps each", soft_wrap=True
-    )
+    console.print(f"{task}: {who} in {worlds} worlds, one episode of at most {length} steps each", soft_wrap=True)
     with _progress(console) as progress:
         bar = progress.add_task("stepping", total=length)
-        rollout = roll_out(pool, seed, lambda: progress.advance(bar))
+        rollout = roll_out(pool, seed, act, lambda: progress.advance(bar))
         progress.update(bar, completed=length)
     console.print(summary(rollout))
     if pool.faults:
@@ -93,17 +109,72 @@ def run_demo(
             f"There is no picture from above for {task}: its robot runs on a plain without a layout.", soft_wrap=True
         )
     else:
-        title = f"{task}: a random policy, seed {seed}"
+        title = f"{task}: {who}, seed {seed}"
         _save_picture(rollout.tracks, rollout, title, out)
         console.print(f"Saved the worlds from above as {out}", soft_wrap=True, highlight=False, markup=False)
     return rollout
 
 
-def roll_out(pool: Pool, seed: int, after_step: Callable[[], None] = lambda: None) -> Rollout:
-    """Play the first episode of every world with uniformly random actions; `after_step` is called once a step."""
-    rng = np.random.default_rng(seed)
-    low, high = pool.single_action_space.low, pool.single_action_space.high
-    pool.reset(seed)
+def run_training_demo(
+    task: str = "SafetyPointGoal2-v0",
+    epochs: int = 60,
+    seed: int = 0,
+    out: str | Path = "demo",
+    console: Console | None = None,
+) -> Path:
+    """A random policy, a short training with SB-TRPO, and what became of it; returns the run's folder.
+
+    Leaves in `out`: `random.png` and `trained.png` (20 worlds from above), `curves.png`, and the run.
+
+    Args:
+        task: a task id (see `sbtrpo.task_ids()`).
+        epochs: of 20,000 steps each.
+        seed: of worlds, network and noise.
+        out: a folder; an earlier demo in it is replaced.
+        console: where the text goes; standard output if left out.
+    """
+    console, out = console or Console(), Path(out)
+    config = TrainConfig(task=task, seed=seed, total_steps=epochs * 20_000, advantage="mc-linear")
+    before = run_demo(task, 20, seed, out / "random.png", console)
+    # An epoch is a rollout at the random policy's speed, and an update that takes half as long again.
+    minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
+    console.print(
+        f"\nNow {epochs} epochs of SB-TRPO, {config.total_steps:,} steps (the paper's runs have 20,000,000): about"
+        f" {max(1, round(minutes))} minutes on this machine. Ctrl-C ends it early.",
+        soft_wrap=True,
+    )
+    shutil.rmtree(out / "run", ignore_errors=True)
+    run = train(config, out / "run")
+    policy = load_policy(run)
+    console.print()
+    torch_seed = iter(range(10**9))
+    _show(
+        f"SB-TRPO after {len(_epochs(run))} epochs",
+        lambda obs: policy.act(obs, seed=next(torch_seed)),
+        task, 20, seed + 1, out / "trained.png", console,
+    )  # fmt: skip
+    if (run / "curves.png").exists():
+        shutil.copy(run / "curves.png", out / "curves.png")
+    found = evaluate(run, episodes=100, seed=seed + 2)
+    low, high = found.safety_probability_interval
+    console.print(
+        f"In 100 fresh episodes: reward {found.reward:.2f}, cost {found.cost:.1f}, safety probability"
+        f" {found.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}), safe reward {found.safe_reward:.2f}."
+        f" The random policy: reward {before.returns.mean():.2f}, cost {before.costs.mean():.1f}.",
+        soft_wrap=True,
+    )
+    console.print(f"See {out}/curves.png, {out}/random.png and {out}/trained.png.", soft_wrap=True, highlight=False)
+    return run
+
+
+def _epochs(run: Path) -> list[str]:
+    """The rows of a run's metrics."""
+    return (run / "metrics.csv").read_text().splitlines()[1:]
+
+
+def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = lambda: None) -> Rollout:
+    """Play the first episode of every world with `act`, observations to actions; `after_step` is called once a step."""
+    obs, _ = pool.reset(seed)
     n = pool.num_worlds
     tracks = Tracks(pool.task) if isinstance(pool.task, Navigation) else None
     returns, costs = np.full(n, np.nan), np.full(n, np.nan)
@@ -112,7 +183,7 @@ def roll_out(pool: Pool, seed: int, after_step: Callable[[], None] = lambda: Non
     while running.any():
         if tracks is not None:
             tracks.record(steps, running)
-        info = pool.step(rng.uniform(low, high, (n, *low.shape)))[-1]
+        obs, *_, info = pool.step(act(obs))
         steps += 1
         if "_episode" in info:
             first = running & to_numpy(info["_episode"])

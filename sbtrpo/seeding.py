@@ -161,6 +161,12 @@ class OriginalStreams:
 
     def seed(self, seed: int) -> None:
         """Start all streams anew, world i from seed + i."""
+        most = (2**32 if self.generator == "mt19937" else 2**63) - len(self._seeds)
+        if seed > most:
+            raise ValueError(
+                f"seed must be at most {most} with layout_rng='original' and {len(self._seeds)} worlds, of which world"
+                f" i takes seed + i, got {seed}; use a smaller seed or layout_rng='fast'"
+            )
         self._seeds[:] = seed + np.arange(len(self._seeds))
         for array in (self._next, self._consumed, self._owed):
             array[:] = 0

@@ -13,7 +13,7 @@ from sbtrpo.envs.layout import LayoutError
 
 def test_demo_takes_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "circle.png"
-    code = cli.main(["demo", "--task", "SafetyCarCircle2-v0", "--worlds", "2", "--seed", "3", "--out", str(out)])
+    code = cli.main(["look", "--task", "SafetyCarCircle2-v0", "--worlds", "2", "--seed", "3", "--out", str(out)])
     assert code == 0
     assert out.stat().st_size > 0
     text = capsys.readouterr().out
@@ -22,7 +22,7 @@ def test_demo_takes_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_unknown_task_is_one_line_with_the_nearest_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(["demo", "--task", "SafetyPointGaol2-v0", "--out", str(tmp_path / "demo.png")])
+    code = cli.main(["look", "--task", "SafetyPointGaol2-v0", "--out", str(tmp_path / "demo.png")])
     captured = capsys.readouterr()
     assert code == 2
     assert captured.out == ""
@@ -39,7 +39,7 @@ def test_unknown_task_is_one_line_with_the_nearest_name(tmp_path: Path, capsys: 
     ],
 )
 def test_wrong_values_are_one_line(flags: list[str], advice: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", *flags]) == 2
+    assert cli.main(["look", *flags]) == 2
     error = capsys.readouterr().err
     assert advice in error
     assert error.count("\n") == 1
@@ -53,7 +53,7 @@ def test_errors_of_ours_and_of_files_are_one_line(
         raise error
 
     monkeypatch.setattr(cli, "run_demo", fails)
-    assert cli.main(["demo"]) == 2
+    assert cli.main(["look"]) == 2
     assert capsys.readouterr().err in ("sbtrpo: no room for the goal\n", "sbtrpo: [Errno 13] not allowed\n")
 
 
@@ -71,7 +71,7 @@ def test_tasks_lists_every_task_with_its_sizes_and_what_costs(
 
 
 def test_module_runs_as_a_command() -> None:
-    command = [sys.executable, "-m", "sbtrpo", "demo", "--task", "SafetyPointGoal"]
+    command = [sys.executable, "-m", "sbtrpo", "look", "--task", "SafetyPointGoal"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.startswith("sbtrpo: unknown task 'SafetyPointGoal'")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from matplotlib.image import imread
 from rich.console import Console
 
 import sbtrpo
-from sbtrpo.demo import Rollout, roll_out, run_demo
+from sbtrpo.demo import Rollout, roll_out, run_demo, run_training_demo
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.tasks.navigation import Navigation
@@ -26,6 +27,11 @@ def printed(task: str, worlds: int, out: Path, seed: int = 0, terminal: bool = F
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     rollout = run_demo(task, worlds, seed, out, console)
     return console.file.getvalue(), rollout  # type: ignore[attr-defined]
+
+
+def uniform(seed: int) -> Callable[[np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return lambda obs: rng.uniform(-1, 1, (len(obs), 2))
 
 
 def table_number(text: str, name: str) -> float:
@@ -80,7 +86,7 @@ def test_trails_begin_at_the_start_and_stay_within_the_episode() -> None:
     pool.reset()
     assert isinstance(pool.task, Navigation)
     start = np.array(pool.task.worlds.position[:, :2])
-    tracks = roll_out(pool, seed=1).tracks
+    tracks = roll_out(pool, 1, uniform(1)).tracks
     assert tracks is not None
     assert tracks.trails.shape == (500, 2, 2)
     np.testing.assert_array_equal(tracks.trails[0], start)
@@ -94,7 +100,7 @@ def test_objects_are_those_of_the_start_although_they_move() -> None:
     pool.reset()
     assert isinstance(pool.task, Navigation)
     start = np.array(pool.task.worlds.objects)
-    tracks = roll_out(pool, seed=0).tracks
+    tracks = roll_out(pool, 0, uniform(0)).tracks
     assert tracks is not None
     np.testing.assert_array_equal(tracks.objects, start)
     assert not np.array_equal(start, pool.task.worlds.objects)
@@ -197,3 +203,15 @@ def test_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
         exec(block, names)
     assert len(blocks) == 3
     assert "share of safe episodes: 0." in capsys.readouterr().out
+
+
+def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    run = run_training_demo(CIRCLE, epochs=1, seed=0, out=tmp_path, console=console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    for name in ("random.png", "trained.png", "curves.png"):
+        assert coloured_pixels(tmp_path / name) > LAYOUT_COLOURS
+    assert (run / "summary.json").exists()
+    assert "Now 1 epochs of SB-TRPO" in text
+    assert "minutes on this machine" in text
+    assert "In 100 fresh episodes: reward" in text

@@ -8,15 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-import array_api_compat
-
 Array: TypeAlias = Any
 """An array of the namespace at hand: `numpy.ndarray` on the CPU engine, `torch.Tensor` on a GPU."""
-
-
-def namespace(array: Array) -> Any:
-    """The Array API namespace of an array."""
-    return array_api_compat.array_namespace(array)
 
 
 def length(xp: Any, vectors: Array) -> Array:
@@ -48,9 +41,30 @@ def any_of(mask: Array) -> Array:
     return mask.any(axis=1)
 
 
+def reverse_axes(array: Array) -> Array:
+    """A view of a three-dimensional array with its axes reversed."""
+    return array.permute(2, 1, 0) if hasattr(array, "permute") else array.transpose(2, 1, 0)
+
+
+def greatest(array: Array, axis: int) -> Array:
+    """The greatest entries along an axis, without the detours of `xp.max`."""
+    return array.amax(axis) if hasattr(array, "amax") else array.max(axis=axis)
+
+
+def suspicious(*arrays: Array) -> bool:
+    """Whether an entry may be NaN or infinite: a cheap look before a close one."""
+    total = float(sum(array.sum() for array in arrays))
+    return total - total != 0.0
+
+
 def some(mask: Array) -> bool:
     """Whether any entry is True."""
     return bool(mask.any())
+
+
+def all_finite(xp: Any, array: Array) -> bool:
+    """Whether no entry is NaN or infinite."""
+    return bool(xp.isfinite(array).all())
 
 
 def none_of(mask: Array) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, greatest, reverse_axes
 
 BINS = 16
 _WIDTH = 2 * math.pi / BINS
@@ -38,7 +38,25 @@ def ego(offset: Array, height: Array | None, frame: Array) -> tuple[Array, Array
     return x, y
 
 
-def lidar(xp: Any, x: Array, y: Array, distance: Array, kinds: list[slice], max_range: float, centres: Array) -> Array:
+def runs_of(kinds: list[slice]) -> list[tuple[int, int, int]]:
+    """Consecutive kinds of equal count as (first object, kinds, objects of each), to be reduced in one operation.
+
+    >>> runs_of([slice(0, 1), slice(1, 11), slice(11, 21)])
+    [(0, 1, 1), (1, 2, 10)]
+    """
+    runs: list[tuple[int, int, int]] = []
+    for kind in kinds:
+        count = kind.stop - kind.start
+        if runs and runs[-1][2] == count and runs[-1][0] + runs[-1][1] * count == kind.start:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1, count)
+        else:
+            runs.append((kind.start, 1, count))
+    return runs
+
+
+def lidar(
+    xp: Any, x: Array, y: Array, distance: Array, runs: list[tuple[int, int, int]], max_range: float, centres: Array
+) -> Array:
     """Lidar readings of the objects, kind by kind.
 
     An object at distance d and angle φ has strength s = max(0, 1 - d/max_range). It lights the bin it is in with s and
@@ -50,12 +68,12 @@ def lidar(xp: Any, x: Array, y: Array, distance: Array, kinds: list[slice], max_
         x: (M, N), in the robot's frame.
         y: (M, N), likewise.
         distance: (M, N), of x and y.
-        kinds: object ranges, one for each block of bins.
+        runs: `runs_of` the object ranges that get a block of bins each.
         max_range: the distance at which an object vanishes.
         centres: `bin_centres`, kept by the caller.
 
     Returns:
-        (len(kinds) * 16, N) readings in [0, 1].
+        (N, kinds, 16) readings in [0, 1].
     """
     strength = xp.maximum(1 / _WIDTH - distance / (max_range * _WIDTH), 0.0)
     # With c = |φ - centre|, the distance around the circle is π - |c - π|; weights are in angles until `strength`,
@@ -65,6 +83,6 @@ def lidar(xp: Any, x: Array, y: Array, distance: Array, kinds: list[slice], max_
     weight = xp.minimum(xp.abs(weight), math.pi - 0.5 * _WIDTH)
     weight -= math.pi - 1.5 * _WIDTH
     weight *= strength
-    # xp.max over a single object would only copy it.
-    peaks = [weight[:, k.start] if k.stop - k.start == 1 else xp.max(weight[:, k], axis=1) for k in kinds]
-    return xp.maximum(xp.concat(peaks, axis=0), 0.0)
+    peaks = [weight[:, start : start + kinds * count].reshape(BINS, kinds, count, -1) for start, kinds, count in runs]
+    readings = xp.concat([part[:, :, 0] if part.shape[2] == 1 else greatest(part, 2) for part in peaks], axis=1)
+    return reverse_axes(xp.maximum(readings, 0.0))

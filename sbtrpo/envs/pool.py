@@ -10,7 +10,7 @@ from typing import Any, Literal
 import gymnasium
 import numpy as np
 
-from sbtrpo.envs.arrays import Array, copy, none_of, some
+from sbtrpo.envs.arrays import Array, all_finite, copy, none_of, some, suspicious
 from sbtrpo.envs.registry import get_spec
 from sbtrpo.envs.tasks import make_task
 
@@ -28,8 +28,8 @@ class Pool:
       last observations of the ended episodes, `episode` a dict of (N,) arrays `return`, `cost`, `length`, `goals` and
       `cost_<component>` over those episodes; `_final_obs` and `_episode` (N,) mark the worlds for which they count.
 
-    A world whose simulation fails is isolated: its step earns nothing, its episode is truncated, its last good
-    observation is final, and `faults` counts it.
+    A world whose simulation fails, or whose observation or reward is not finite, is isolated: its step earns nothing,
+    its episode is truncated, its last good observation is final, and `faults` counts it.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Pool:
         _check_count("num_worlds", num_worlds, least=1)
         _check_count("threads", threads, least=0)
         _check_count("seed", seed, least=0)
-        self.num_worlds = num_worlds
+        self.num_worlds = num_worlds = int(num_worlds)
         if layout_rng not in ("fast", "original"):
             raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
         original = layout_rng == "original"
-        self.task, self.physics = make_task(self.spec, num_worlds, seed, engine, threads, original, sleep)
+        self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
         self._rows = np.arange(num_worlds)
 
@@ -72,7 +72,7 @@ class Pool:
         """Begin new episodes in all worlds; with a seed, from the start of that seed's streams."""
         if seed is not None:
             _check_count("seed", seed, least=0)
-            self.task.seed(seed)
+            self.task.seed(int(seed))
         self._begin(self._rows)
         self._obs = self.task.observe()
         return copy(self._obs), {}
@@ -85,15 +85,13 @@ class Pool:
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
         """Apply one action to each world, (N, action_dim)."""
-        xp = self._xp
         outcome, failed = self.task.step(self._checked(action))
         obs = self.task.observe()
-        total = float(xp.sum(obs))
-        if failed is not None or total - total != 0.0:  # a NaN or infinity anywhere makes the sum one
+        if failed is not None or suspicious(obs, outcome.reward):
             failed = self._isolate(outcome, obs, failed)
-        earned = xp.empty(self._sums.shape)
+        earned = copy(self._sums)  # to be overwritten
         earned[0] = outcome.reward
-        earned[1] = reduce(or_, outcome.violated)
+        earned[1] = reduce(or_, outcome.violated) if outcome.violated else 0.0
         earned[2] = outcome.goal_met
         for k, violated in enumerate(outcome.violated, start=3):
             earned[k] = violated
@@ -126,8 +124,7 @@ class Pool:
         if action.dtype not in self._float_dtypes:
             kind = type(self._steps).__name__
             raise TypeError(f"action must be a float32 or float64 {kind}, got {action.dtype}; convert it")
-        total = float(self._xp.sum(action))
-        if total - total != 0.0:
+        if not all_finite(self._xp, action):
             world = int(self._xp.nonzero(~self._xp.all(self._xp.isfinite(action), axis=1))[0][0])
             raise ValueError(f"action of world {world} is not finite: {action[world]}; check the policy's output")
         return action
@@ -135,9 +132,10 @@ class Pool:
     def _isolate(self, outcome: Any, obs: Array, failed: Array | None) -> Array:
         """Take failed worlds out of this step: no reward, no cost, and the last good observation."""
         xp = self._xp
-        broken = ~xp.all(xp.isfinite(obs), axis=1)
+        broken = ~(xp.all(xp.isfinite(obs), axis=1) & xp.isfinite(outcome.reward))
         failed = broken if failed is None else failed | broken
-        for part in (outcome.reward, *outcome.violated, outcome.goal_met, outcome.terminated):
+        flags = (*outcome.violated, outcome.goal_met, outcome.terminated)
+        for part in (outcome.reward, *flags, *outcome.extra.values()):
             if part is not None:
                 part[failed] = 0
         assert self._obs is not None
@@ -176,12 +174,12 @@ class Pool:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken, from a pool of the same task and size."""
+        """Continue where `state_dict` was taken, from a pool of the same task, size and kind of streams."""
         shape = (self.num_worlds, self.task.observation_size)
-        if tuple(state["obs"].shape) != shape:
+        if tuple(state["obs"].shape) != shape or _shapes(state["task"]) != _shapes(self.task.state_dict()):
             raise ValueError(
-                f"the state is of a pool with (worlds, observation size) = {tuple(state['obs'].shape)}, this pool has"
-                f" {shape}; make the pool with the task and num_worlds of the saved one"
+                f"the state does not fit this pool, {self.num_worlds} worlds of {self.spec.id};"
+                " make the pool with the task, layout_rng and num_worlds of the saved one"
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
@@ -197,6 +195,11 @@ class Pool:
         if self._obs is None:
             raise RuntimeError("a pool has no observation before its first reset; call pool.reset() first")
         return copy(self._obs)
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The shapes of a state's arrays, nested as they are."""
+    return {name: _shapes(part) if isinstance(part, Mapping) else tuple(part.shape) for name, part in state.items()}
 
 
 def _check_count(name: str, value: Any, least: int) -> None:
@@ -223,7 +226,8 @@ def make_pool(
         seed: of the worlds' random streams; world i's episodes depend on it and on i alone.
         engine: "cpu".
         threads: threads of the engine; 0 takes all cores that this process may use.
-        layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`.
+        layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
+            (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
 
     >>> import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from sbtrpo.envs import spec as s
-from sbtrpo.envs.spec import NavigationSpec, TaskSpec, VelocitySpec
+from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec, VelocitySpec
 
 _TASKS: dict[str, TaskSpec] = {}
 
@@ -18,12 +18,12 @@ def register(spec: TaskSpec) -> None:
 
 
 def task_ids() -> list[str]:
-    """All known task ids.
+    """All known task ids, but for the toy ones.
 
     >>> task_ids()[0]
     'SafetyPointGoal2-v0'
     """
-    return list(_TASKS)
+    return [name for name, spec in _TASKS.items() if not isinstance(spec, CorridorSpec)]
 
 
 def get_spec(task: str) -> TaskSpec:
@@ -35,7 +35,7 @@ def get_spec(task: str) -> TaskSpec:
     if task in _TASKS:
         return _TASKS[task]
     near = difflib.get_close_matches(str(task), _TASKS, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(_TASKS)}"
+    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(task_ids())}"
     raise ValueError(f"unknown task {task!r}; {hint}")
 
 
@@ -81,5 +81,6 @@ for _spec in (
         "SafetyHopperVelocity-v1", "hopper", threshold=0.7402, noise=0.005, control_cost=1e-3, survival_reward=1.0
     ),
     VelocitySpec("SafetySwimmerVelocity-v1", "swimmer", threshold=0.2282, noise=0.1, control_cost=1e-4),
+    CorridorSpec("ToyCorridor-v0"),
 ):
     register(_spec)

@@ -51,8 +51,8 @@ class Scene:
     """Body id of the robot."""
     fixed: dict[str, list[int]] = field(default_factory=dict)
     """Body ids of the solid, immovable objects of each kind."""
-    free_kind: list[str] = field(default_factory=list)
-    """Kinds with a free joint, in qpos order."""
+    free: dict[str, slice] = field(default_factory=dict)
+    """Index range of each kind with a free joint among all free objects, in qpos order."""
     free_qpos: int = 0
     """Address of the first free object's position; the others follow, 7 apart."""
     free_qvel: int = 0
@@ -194,7 +194,7 @@ def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robo
 
 
 def _locate(scene: Scene, spec: NavigationSpec, readings: Readings) -> Scene:
-    model = scene.model
+    model, num_free = scene.model, 0
 
     def columns(names: list[str]) -> tuple[int, ...]:
         return tuple(int(model.sensor(name).adr[0]) for name in names)
@@ -206,10 +206,10 @@ def _locate(scene: Scene, spec: NavigationSpec, readings: Readings) -> Scene:
         if group.body == "fixed":
             scene.fixed[group.kind] = [model.body(name).id for name in names]
         else:
-            if not scene.free_kind:
+            if not scene.free:
                 scene.free_qpos = int(model.joint(names[0]).qposadr[0])
                 scene.free_qvel = int(model.joint(names[0]).dofadr[0])
-            scene.free_kind.append(group.kind)
+            scene.free[group.kind] = slice(num_free, num_free := num_free + group.count)
         if group.body == "gremlin":
             scene.welds = [model.equality(name).id for name in names]
     return scene

@@ -95,7 +95,15 @@ class VelocitySpec:
     substeps: int = 4
 
 
-TaskSpec = NavigationSpec | VelocitySpec
+@dataclass(frozen=True)
+class CorridorSpec:
+    """A point mass beside a hazard strip: a task that is learnt in seconds, for tests."""
+
+    id: str
+    episode_length: int = 50
+
+
+TaskSpec = NavigationSpec | VelocitySpec | CorridorSpec
 
 
 def goal(radius: float, keepout: float) -> Group:

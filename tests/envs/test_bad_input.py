@@ -34,6 +34,9 @@ def pool() -> sbtrpo.Pool:
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
         ({"engine": "warp"}, ValueError, "engine 'warp' is not installed; use engine='cpu'"),
         ({"layout_rng": "numpy"}, ValueError, "layout_rng must be 'fast' or 'original', got 'numpy'"),
+        ({"layout_rng": "original", "seed": 2**32 - 1}, ValueError, "seed must be at most 4294967294 with layout_rng"),
+        ({"layout_rng": "original", "seed": 2**70}, ValueError, "use a smaller seed or layout_rng='fast'"),
+        ({"task": "SafetySwimmerVelocity-v1", "layout_rng": "original", "seed": 2**63}, ValueError, "seed must be at"),
     ],
 )  # fmt: skip
 def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], sentence: str) -> None:
@@ -76,7 +79,12 @@ def test_actions_beyond_the_bounds_are_clipped() -> None:
     wild, tame = (sbtrpo.make_pool(TASK, num_worlds=2, seed=1) for _ in range(2))
     wild.reset()
     tame.reset()
-    np.testing.assert_array_equal(wild.step(np.full((2, 2), 40.0))[0], tame.step(np.ones((2, 2)))[0])
+    expected = [tame.step(np.ones((2, 2)))[0] for _ in range(3)]
+    largest = np.finfo(np.float32).max  # a sum of two of these is infinite
+    for action, obs in zip(
+        ([[40.0, 40.0]] * 2, np.full((2, 2), 1e300), np.full((2, 2), largest)), expected, strict=True
+    ):
+        np.testing.assert_array_equal(wild.step(action)[0], obs)
 
 
 def test_step_before_reset() -> None:

@@ -53,21 +53,23 @@ def test_a_diverged_world_is_isolated(
     assert pool.faults == 1
 
 
-@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointButton2-v0"])
-def test_a_world_in_which_the_engine_raises_is_isolated(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("task", "call"),
+    [("SafetyPointGoal2-v0", "step"), ("SafetyPointButton2-v0", "rollout"), ("SafetyPointButton2-v0", "forward")],
+)
+def test_a_world_in_which_the_engine_raises_is_isolated(task: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have run to the end, so their results count."""
     pool, healthy, action = twins(task)
     physics: Any = pool.physics
-    call = "rollout" if "Button" in task else "step"
     run = getattr(physics.batch, call)
 
     def failing(*args: Any, **kwargs: Any) -> None:
+        monkeypatch.undo()  # once
         run(*args, **kwargs)
         raise batch.SimulationError(np.array([2], np.int32), "out of memory")
 
     monkeypatch.setattr(physics.batch, call, failing)
     obs, _, _, _, truncated, info = pool.step(action)
-    monkeypatch.undo()
     np.testing.assert_array_equal(info["fault"], [False, False, True, False])
     np.testing.assert_array_equal(truncated, info["fault"])
     np.testing.assert_array_equal(obs[[0, 1, 3]], healthy.step(action)[0][[0, 1, 3]])
@@ -89,6 +91,47 @@ def test_a_nan_that_only_the_observation_shows_is_a_fault(monkeypatch: pytest.Mo
     np.testing.assert_array_equal(info["fault"], [False, False, False, True])
     assert np.isfinite(obs).all()
     assert np.isfinite(info["final_obs"]).all()
+
+
+def test_a_reward_that_is_not_finite_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, healthy, action = twins("SafetyCarCircle2-v0")
+    step = pool.task.step
+
+    def spoiled(action: Any) -> Any:
+        outcome, failed = step(action)
+        outcome.reward[2] = -np.inf
+        return outcome, failed
+
+    monkeypatch.setattr(pool.task, "step", spoiled)
+    obs, reward, _, _, truncated, info = pool.step(action)
+    expected = healthy.step(action)
+    np.testing.assert_array_equal(info["fault"], [False, False, True, False])
+    np.testing.assert_array_equal(truncated, info["fault"])
+    np.testing.assert_array_equal(reward, np.where(info["fault"], 0.0, expected[1]))
+    assert np.isfinite(info["episode"]["return"]).all()
+    np.testing.assert_array_equal(obs[[0, 1, 3]], expected[0][[0, 1, 3]])
+
+
+def test_nothing_of_a_failed_step_is_nan() -> None:
+    pool, _, action = twins("SafetyHopperVelocity-v1")
+    pool.physics.qpos[1, 0] = np.nan
+    info = pool.step(action)[5]
+    assert info["fault"][1]
+    assert info["x_velocity"][1] == 0.0
+    assert np.isfinite(info["x_velocity"]).all()
+
+
+def test_a_fault_in_the_last_step_of_an_episode_is_one_end() -> None:
+    pool, _, action = twins("SafetyPointGoal2-v0")
+    state = pool.state_dict()
+    state["steps"][:] = 999
+    pool.load_state_dict(state)
+    pool.physics.qpos[1, 0] = np.nan
+    _, _, _, _, truncated, info = pool.step(action)
+    assert truncated.all()
+    np.testing.assert_array_equal(info["fault"], [False, True, False, False])
+    np.testing.assert_array_equal(info["episode"]["length"], [1000] * 4)
+    assert "_episode" not in pool.step(action)[5]
 
 
 def test_faults_are_part_of_the_state() -> None:

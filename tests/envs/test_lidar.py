@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar
+from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar, runs_of
 
 
 def by_the_book(offset: Any, height: float, frame: Any, max_range: float) -> Any:
@@ -31,7 +31,9 @@ def by_the_book(offset: Any, height: float, frame: Any, max_range: float) -> Any
 
 def readings(offset: Any, height: Any, frame: Any, kinds: list[slice], max_range: float) -> Any:
     x, y = ego(offset, height, frame)
-    return lidar(xp, x, y, xp.sqrt(x * x + y * y), kinds, max_range, bin_centres(xp, offset)).T
+    return lidar(xp, x, y, xp.sqrt(x * x + y * y), runs_of(kinds), max_range, bin_centres(xp, offset)).reshape(
+        len(offset), -1
+    )
 
 
 def rotation(axis: Any, angle: float) -> Any:

@@ -135,17 +135,29 @@ def test_worlds_that_end_apart_are_reported_apart() -> None:
     assert ended_alone > 0
 
 
-def test_returned_arrays_belong_to_the_caller() -> None:
-    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2, seed=3)
-    twin = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2, seed=3)
-    pool.reset()[0][:] = np.nan
+@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointButton2-v0", "SafetyHopperVelocity-v1"])
+def test_returned_arrays_belong_to_the_caller(task: str) -> None:
+    """Those in `info` too, also in steps that end an episode."""
+
+    def arrays(results: Any) -> list[Any]:
+        info = dict(results[5])
+        return [*results[:5], *info.pop("episode", {}).values(), *info.values()]
+
+    pool, twin = (sbtrpo.make_pool(task, num_worlds=2, seed=3) for _ in range(2))
     twin.reset()
+    pool.reset()[0][:] = np.nan
+    state = twin.state_dict()
+    state["steps"][1] = twin.spec.episode_length - 3
+    pool.load_state_dict(state)
+    twin.load_state_dict(state)
     for action in actions(pool, 5):
         results = pool.step(action)
         expected = twin.step(action)
-        for ours, theirs in zip(results[:5], expected[:5], strict=True):
+        for ours, theirs in zip(arrays(results), arrays(expected), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+        for ours in arrays(results):
             ours[:] = 1
+        action[:] = np.nan
     np.testing.assert_array_equal(pool.last_obs, twin.last_obs)
 
 
@@ -202,10 +214,41 @@ def test_a_snapshot_is_not_changed_by_going_on() -> None:
 
 
 def test_a_state_of_another_pool_is_refused() -> None:
-    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2)
+    pool = sbtrpo.make_pool("SafetyPointPush2-v0", num_worlds=2)
     pool.reset()
-    with pytest.raises(ValueError, match="num_worlds of the saved one"):
-        sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=3).load_state_dict(pool.state_dict())
+    for other in (
+        sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=3),
+        sbtrpo.make_pool("SafetyPointButton2-v0", num_worlds=2),  # whose observation is as long
+        sbtrpo.make_pool("SafetyPointPush2-v0", num_worlds=2, layout_rng="original"),
+    ):
+        before = other.reset()[0]
+        with pytest.raises(ValueError, match="the task, layout_rng and num_worlds of the saved one"):
+            other.load_state_dict(pool.state_dict())
+        np.testing.assert_array_equal(other.last_obs, before)
+
+
+def test_snapshots_may_follow_each_other() -> None:
+    """Each changes who sleeps and nothing else, so that the second of two is the first."""
+    pool = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=3, seed=1)
+    pool.reset()
+    restored = sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=3)
+    for k in range(3):
+        trace(pool, actions(pool, 30, seed=k))
+        first, second = pool.state_dict(), pool.state_dict()
+        np.testing.assert_array_equal(first["physics"]["state"], second["physics"]["state"])
+        restored.load_state_dict(first)
+        steps = actions(pool, 10, seed=10 + k)
+        np.testing.assert_array_equal(trace(pool, steps), trace(restored, steps))
+
+
+def test_seeds_may_be_large_or_of_numpy() -> None:
+    def first(seed: Any, layout_rng: Any = "fast") -> Any:
+        return sbtrpo.make_pool("SafetyPointGoal2-v0", num_worlds=2, seed=seed, layout_rng=layout_rng).reset()[0]
+
+    assert not np.array_equal(first(2**40), first(2**40 + 1))
+    for layout_rng in ("fast", "original"):
+        np.testing.assert_array_equal(first(np.uint64(5), layout_rng), first(5, layout_rng))
+        np.testing.assert_array_equal(first(np.int32(5), layout_rng), first(5, layout_rng))
 
 
 def test_nothing_is_compiled_at_reset(monkeypatch: pytest.MonkeyPatch) -> None:

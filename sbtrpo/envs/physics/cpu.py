@@ -60,6 +60,18 @@ class CpuPhysics:
 
     def step(self, substeps: int, forward: bool, mocap: Any = None) -> NDArray[np.bool_] | None:
         """Advance all worlds; None, or a mask of the failed ones."""
+        errors = self.advance(substeps, forward, mocap)
+        # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
+        changed = self._warnings != self._seen
+        if not errors and not changed.any():
+            return None
+        failed: NDArray[np.bool_] = changed.any(axis=1)
+        failed[errors] = True
+        self._seen[:] = self._warnings
+        return failed
+
+    def advance(self, substeps: int, forward: bool, mocap: Any = None) -> list[int]:
+        """The engine's own part of a step; returns the worlds in which it raised."""
         stage = _ACC if forward else _NONE
         errors: list[int] = []
         try:  # a world in which MuJoCo raises does not keep the others from running to the end
@@ -74,14 +86,7 @@ class CpuPhysics:
                 self.batch.forward(stage=stage)
             except batch.SimulationError as error:
                 errors += error.ids.tolist()
-        # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
-        changed = self._warnings != self._seen
-        if not errors and not changed.any():
-            return None
-        failed: NDArray[np.bool_] = changed.any(axis=1)
-        failed[errors] = True
-        self._seen[:] = self._warnings
-        return failed
+        return errors
 
     def reset(self, rows: Any) -> None:
         """Initial state, with the model fields as they now are."""

@@ -69,13 +69,15 @@ class TouchesWrongButton:
 
 @dataclass(frozen=True)
 class Moves:
-    """A free object moves."""
+    """A free object of a kind moves."""
 
     name: str
+    among: slice
+    """Of the free objects, in qpos order."""
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether one is fast enough to count."""
-        squared = worlds.free_velocity**2
+        squared = worlds.free_velocity[:, self.among] ** 2
         return any_of(squared[:, :, 0] + squared[:, :, 1] + squared[:, :, 2] >= VASE_SPEED_LIMIT**2)
 
 
@@ -120,7 +122,7 @@ def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
             found.append(TouchesWrongButton("cost_buttons", tuple(scene.touch["buttons"])))
         elif group.kind == "vases":
             found.append(Touches("cost_vases_contact", scene.touch["vases"][0]))
-            found.append(Moves("cost_vases_velocity"))
+            found.append(Moves("cost_vases_velocity", scene.free["vases"]))
         elif group.kind == "sigwalls":
             assert group.places is not None
             found.append(Outside("cost_out_of_boundary", abs(group.places[0][0]), 1 if group.count == 2 else 2))

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs import layout
-from sbtrpo.envs.arrays import Array, clip, copy, none_of, some, to_numpy, yaw_quaternion
-from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar
+from sbtrpo.envs.arrays import Array, clip, copy, none_of, reverse_axes, some, to_numpy, yaw_quaternion
+from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar, runs_of
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
@@ -72,17 +72,13 @@ class Navigation(ABC):
         layout_streams, self.streams = make_streams(n, seed, "mt19937" if original else None)
         self.layouts = layout.Layouts(spec, layout_streams, n)
 
-        self._free: dict[str, slice] = {}
-        """Index range of each free kind among all free objects, in qpos order."""
-        num_free = 0
-        for kind in scene.free_kind:
-            self._free[kind] = slice(num_free, num_free := num_free + spec.group(kind).count)
+        num_free = sum(spec.group(kind).count for kind in scene.free)
         free_end = scene.free_qpos + 7 * num_free
         self._free_qpos = xp.reshape(physics.qpos[:, scene.free_qpos : free_end], (n, num_free, 7))
         free_end = scene.free_qvel + 6 * num_free
         # Worlds last in memory: small operations then run along all worlds at once.
         self._places = xp.zeros((3, spec.num_objects, n), **self._like)
-        objects = xp.permute_dims(self._places, (2, 1, 0))
+        objects = reverse_axes(self._places)
         self.worlds = Worlds(
             position=physics.xpos[:, scene.agent],
             frame=physics.xmat[:, scene.agent],
@@ -100,11 +96,12 @@ class Navigation(ABC):
         self._substep = xp.arange(spec.substeps, **self._like) * scene.robot.timestep
 
         self._seen = [group.kind for group in spec.groups if group.lidar]
-        self._seen_slices = [self.slices[kind] for kind in self._seen]
+        self._runs = runs_of([self.slices[kind] for kind in self._seen])
         self._centres = bin_centres(xp, self.worlds.objects)
         self.observation_slices = self._parts()
         self._sense_dim = scene.robot.sense_dim
         self.observation_size = self._sense_dim + BINS * len(self._seen)
+        self._blank = xp.zeros((n, self.observation_size), **self._like)
         self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
 
     def _parts(self) -> dict[str, slice]:
@@ -134,7 +131,8 @@ class Navigation(ABC):
         xy, found = layout.draw_place(
             things[goal + 1], self.streams, rows, to_numpy(others[:, keep]), keepouts[keep], layout.TARGET_ATTEMPTS
         )
-        self.worlds.objects[rows, goal, :2] = self.xp.asarray(xy, **self._like)
+        # Where no place was found the episode ends, and its last observation still shows the old goal.
+        self.worlds.objects[rows[found], goal, :2] = self.xp.asarray(xy[found], **self._like)
         return found
 
     def seed(self, seed: int) -> None:
@@ -184,7 +182,7 @@ class Navigation(ABC):
             physics.qpos[rows, :2] = xy[:, 0]
             physics.qpos[rows, 2] = scene.robot.z
             physics.qpos[rows, 3:7] = quaternions[:, 0]
-        for kind, among in self._free.items():
+        for kind, among in self.scene.free.items():
             self._free_qpos[rows, among, :3] = objects[:, self.slices[kind]]
             self._free_qpos[rows, among, 3:] = quaternions[:, 1:][:, self.slices[kind]]
 
@@ -202,11 +200,11 @@ class Navigation(ABC):
     def refresh(self) -> None:
         """Take over where the free objects and the robot are."""
         worlds = self.worlds
-        for kind, among in self._free.items():
+        for kind, among in self.scene.free.items():
             worlds.objects[:, self.slices[kind]] = self._free_qpos[:, among, :3]
         offset = self._places[:2] - worlds.position.T[:2, None, :]
         squared = offset * offset
-        worlds.offset = self.xp.permute_dims(offset, (2, 1, 0))
+        worlds.offset = reverse_axes(offset)
         worlds.squared = (squared[0] + squared[1]).T
 
     # ---- one step ----------------------------------------------------------------------------------------------
@@ -259,10 +257,10 @@ class Navigation(ABC):
         robot = self.scene.robot
         x, y = ego(worlds.offset, worlds.position[:, 2] if robot.free else None, worlds.frame)
         distance = self.xp.sqrt(x * x + y * y if robot.free else worlds.squared.T)
-        seen = lidar(self.xp, x, y, distance, self._seen_slices, self.spec.lidar_range, self._centres)
-        observation = self.xp.empty((seen.shape[1], self.observation_size), **self._like)
+        seen = lidar(self.xp, x, y, distance, self._runs, self.spec.lidar_range, self._centres)
+        observation = copy(self._blank if rows is None else self._blank[: len(seen)])
         observation[:, : self._sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
-        observation[:, self._sense_dim :] = seen.T
+        observation[:, self._sense_dim :].reshape(seen.shape)[:] = seen
         return observation
 
     def state_dict(self) -> dict[str, Any]:

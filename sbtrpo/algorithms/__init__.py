@@ -1,0 +1,1 @@
+"""The methods: one file each, on shared trust-region and critic code."""

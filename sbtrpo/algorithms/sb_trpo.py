@@ -1,0 +1,186 @@
+"""Safety-Biased Trust Region Policy Optimisation (paper, section 4, algorithm 1).
+
+    Δ_r = argmax ⟨g_r, Δ⟩  s.t. ½ ΔᵀFΔ ≤ δ             the best reward step
+    Δ_c = argmin ⟨g_c, Δ⟩  s.t. ½ ΔᵀFΔ ≤ δ             the best cost step
+    μ   = the least share of Δ_c with which cost still falls by β of what Δ_c would give
+    Δ   = (1 - μ) Δ_r + μ Δ_c                          then shrink until KL ≤ δ and cost does not rise
+
+There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sbtrpo.algorithms.trust_region import Batch, Solution, Trial, TrustRegion, conjugate_gradient, line_search
+from sbtrpo.config import TrainConfig
+from sbtrpo.policy import Policy
+
+KAPPA = 1e-8
+"""Keeps the share's denominator from vanishing (algorithm 1, line 7)."""
+
+
+Diagnostics = dict[str, float]
+DIAGNOSTICS = (
+    "skipped", "mu", "accepted_step", "line_search_tries", "line_search_failed", "kl", "kl_predicted",
+    "kl_predicted_damped", "surrogate_r_change", "surrogate_c_change", "surrogate_r_predicted", "surrogate_c_predicted",
+    "gradient_norm_r", "gradient_norm_c", "step_norm", "cosine", "angle_r", "angle_c", "cg_iterations", "cg_residual_r",
+    "cg_residual_c",
+)  # fmt: skip
+"""What every update reports, in this order."""
+
+
+def update(policy: Policy, batch: Batch, config: TrainConfig) -> tuple[Tensor, Diagnostics]:
+    """One update: new parameters as one vector (P,), and what happened as numbers.
+
+    Args:
+        policy: at the rollout's parameters θ, which stay as they are.
+        batch: one epoch's samples.
+        config: with its settings resolved.
+    """
+    assert config.kl_reduction is not None
+    region = TrustRegion(policy, batch, config.kl_reduction, config.cg_damping)
+    gradients = region.gradients()
+    g_r, g_c = gradients
+    solution = conjugate_gradient(
+        region.fisher, gradients, config.cg_iterations, config.cg_tolerance, config.cg_epsilon
+    )
+    if not bool(torch.isfinite(solution.x).all()):
+        return region.theta, _skipped(g_r, g_c, solution)
+    gram = solution.x @ solution.product.T  # xᵀFx of both and between them
+    delta = combine(gradients, solution.x, gram.diagonal(), config)
+
+    old = region.evaluate_old()
+
+    def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
+        return trial.kl <= config.target_kl and trial.surrogate_c <= old.surrogate_c
+
+    found = line_search(
+        region,
+        delta.step,
+        acceptable,
+        config.line_search_tries,
+        config.line_search_fraction,
+        config.line_search_first,
+    )
+    applied = found.theta - region.theta
+    damped = found.step**2 * float(delta.weights @ gram @ delta.weights)
+    norms = float(g_r.norm()), float(g_c.norm()), float(applied.norm())
+    return found.theta, {
+        "skipped": 0.0,
+        "mu": delta.mu,
+        "accepted_step": found.step,
+        "line_search_tries": float(found.tries),
+        "line_search_failed": float(found.step == 0.0),
+        "kl": found.trial.kl,
+        "kl_predicted": 0.5 * (damped - config.cg_damping * norms[2] ** 2),
+        "kl_predicted_damped": 0.5 * damped,
+        "surrogate_r_change": found.trial.surrogate_r - old.surrogate_r,
+        "surrogate_c_change": found.trial.surrogate_c - old.surrogate_c,
+        "surrogate_r_predicted": float(g_r @ applied),
+        "surrogate_c_predicted": float(g_c @ applied),
+        "gradient_norm_r": norms[0],
+        "gradient_norm_c": norms[1],
+        "step_norm": norms[2],
+        "cosine": delta.cosine,
+        "angle_r": _degrees(float(g_r @ applied), norms[0] * norms[2]),
+        "angle_c": _degrees(-float(g_c @ applied), norms[1] * norms[2]),
+        "cg_iterations": float(solution.iterations),
+        "cg_residual_r": float(solution.residual[0]),
+        "cg_residual_c": float(solution.residual[1]),
+    }
+
+
+def _skipped(g_r: Tensor, g_c: Tensor, solution: Solution) -> Diagnostics:
+    """What is known of an update that came to nothing because its natural gradients are not finite."""
+    known = {
+        "skipped": 1.0,
+        "accepted_step": 0.0,
+        "line_search_tries": 0.0,
+        "line_search_failed": 0.0,
+        "gradient_norm_r": float(g_r.norm()),
+        "gradient_norm_c": float(g_c.norm()),
+        "cg_iterations": float(solution.iterations),
+    }
+    return {name: known.get(name, math.nan) for name in DIAGNOSTICS}
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A step and how it came about."""
+
+    step: Tensor
+    """(P,)"""
+    weights: Tensor
+    """(2,) of both natural gradients in the step."""
+    mu: float
+    """Share of the cost step; NaN where the exact solver does without one."""
+    cosine: float
+    """Between both gradients in the metric F⁻¹; positive when reward ascent raises cost."""
+
+
+def combine(gradients: Tensor, natural: Tensor, curvature: Tensor, config: TrainConfig) -> Direction:
+    """The step Δ from both gradients (2, P), F⁻¹ of them (2, P), and their curvatures xᵀFx (2,)."""
+    g_r, g_c = gradients
+    a, c = float(g_r @ natural[0]), float(g_c @ natural[1])
+    b = float(g_c @ natural[0])
+    cosine = max(-1.0, min(1.0, b / math.sqrt(a * c))) if a > 0 and c > 0 else 0.0
+    if config.solver == "exact":
+        mu, weights = math.nan, _exact_weights(a, c, cosine, config)
+    else:
+        scale = torch.sqrt(2 * config.target_kl / (curvature + 1e-8)).tolist()
+        mu = safety_share(scale[0] * b, -scale[1] * c, config.beta)
+        weights = (1 - mu) * scale[0], -mu * scale[1]
+    coefficients = torch.tensor(weights, dtype=natural.dtype, device=natural.device)
+    return Direction(coefficients @ natural, coefficients, mu, cosine)
+
+
+def safety_share(cost_of_r: float, cost_of_c: float, beta: float) -> float:
+    """μ, the least share of Δ_c for which ⟨g_c, Δ⟩ ≤ β ⟨g_c, Δ_c⟩ (algorithm 1, line 7).
+
+    Args:
+        cost_of_r: ⟨g_c, Δ_r⟩, the cost change of the reward step.
+        cost_of_c: ⟨g_c, Δ_c⟩ ≤ 0, that of the cost step.
+        beta: the safety bias.
+
+    The algorithm's ratio is clipped to [0, 1] and taken only where it is one: with inexact natural gradients its
+    denominator may fall below zero when both steps agree, and the bare formula then explodes.
+
+    >>> round(safety_share(0.0, -1.0, 0.75), 6), safety_share(-1.0, -1.0, 0.75), safety_share(0.0, 0.0, 0.75)
+    (0.75, 0.0, 0.0)
+    """
+    excess = cost_of_r - beta * cost_of_c
+    span = cost_of_r - cost_of_c + KAPPA
+    if excess <= 0 or span <= KAPPA:
+        return 0.0
+    return min(1.0, excess / span)
+
+
+def _exact_weights(a: float, c: float, x: float, config: TrainConfig) -> tuple[float, float]:
+    """The best reward step that cuts cost by β of the best, in closed form (appendix, corrected).
+
+    With the unit natural gradients u_r and u_c and x their cosine, the optimum lies on the trust region's boundary at
+    the share β of -u_c and fills up with what of u_r is orthogonal to u_c. Valid for every β in [0, 1]. Returned are
+    the weights of both natural gradients, whose squared lengths are a and c.
+    """
+    radius, beta = math.sqrt(2 * config.target_kl), config.beta
+    tiny = 1e-20
+    along_r = radius / math.sqrt(a) if a > tiny else 0.0
+    along_c = radius / math.sqrt(c) if c > tiny else 0.0
+    if c <= tiny or (a > tiny and x <= -beta):
+        return along_r, 0.0
+    if a <= tiny or 1 - x * x <= 1e-12:
+        return 0.0, -beta * along_c
+    sideways = math.sqrt((1 - beta * beta) / (1 - x * x))
+    return sideways * along_r, -(beta + sideways * x) * along_c
+
+
+def _degrees(inner: float, norms: float) -> float:
+    """The angle whose cosine is inner / norms; NaN where a vector is zero."""
+    if norms == 0.0:
+        return math.nan
+    return math.degrees(math.acos(max(-1.0, min(1.0, inner / norms))))

@@ -1,0 +1,368 @@
+"""Checkpoints: nested dicts of arrays and plain values in a folder each, written all or not at all.
+
+A checkpoint holds `state.safetensors`, all arrays, and `state.json`, everything else: how the state is nested, its
+plain values, a format version and SHA-256 digests. Reading one runs no code from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import safetensors.numpy
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+
+VERSION = 1
+ARRAYS, STRUCTURE = "state.safetensors", "state.json"
+_UNFINISHED, _REPLACED = ".tmp-", ".old-"  # prefixes of folders that a kill may leave behind
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class DamagedCheckpoint(Exception):  # noqa: N818
+    """A checkpoint that cannot be trusted: a part is missing, altered or of another format."""
+
+
+def _damaged(folder: Path, wrong: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {wrong}")
+
+
+# ---- files that appear whole -----------------------------------------------------------------------------------------
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file and wait until the disk holds it."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk holds the names in a folder: a rename is safe only then."""
+    if os.name == "nt":  # Windows opens no folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file so that a reader, and whoever comes after a kill, finds the old or the new one, whole."""
+    unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
+    write_synced(unfinished, content)
+    unfinished.replace(path)
+    sync_folder(path.parent)
+
+
+# ---- one checkpoint --------------------------------------------------------------------------------------------------
+
+
+def save(folder: Path, state: Mapping[Any, Any]) -> Path:
+    """Write `state` as a checkpoint, replacing one of the same name; returns the folder.
+
+    Leaves are torch tensors, NumPy arrays and scalars, and str, int, float, bool and None; between them may be dicts
+    with keys of str or int, lists and tuples. All come back as what they were, tensors on the CPU.
+    """
+    folder = Path(folder)
+    arrays: Arrays = {}
+    structure = _encode(state, "", arrays)
+    tensor_bytes = safetensors.numpy.save(arrays)
+    description = {
+        "version": VERSION,
+        "arrays_sha256": _digest(tensor_bytes),
+        "structure_sha256": _digest(_json(structure)),
+        "structure": structure,
+    }
+    unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
+    _remove(unfinished)
+    unfinished.mkdir(parents=True)
+    write_synced(unfinished / ARRAYS, tensor_bytes)
+    write_synced(unfinished / STRUCTURE, _json(description))
+    sync_folder(unfinished)
+    _put_in_place(unfinished, folder)
+    return folder
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint; raises `DamagedCheckpoint` unless it is what was saved."""
+    folder = Path(folder)
+    structure, arrays_sha256 = _read_structure(folder)
+    tensor_bytes = _read(folder, ARRAYS)
+    if _digest(tensor_bytes) != arrays_sha256:
+        raise _damaged(folder, f"{ARRAYS} is not what was written, its SHA-256 differs")
+    try:
+        state = _decode(structure, safetensors.numpy.load(tensor_bytes))
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+        # Only a file made by other means gets here: the digests hold.
+        raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({error!r})") from error
+    if not isinstance(state, dict):
+        raise _damaged(folder, f"{STRUCTURE} holds no state")
+    return state
+
+
+def _put_in_place(unfinished: Path, folder: Path) -> None:
+    """Rename, so that at every moment a whole checkpoint is there, under its name or as the replaced one."""
+    replaced = folder.with_name(f"{_REPLACED}{folder.name}")
+    if folder.exists():
+        _remove(replaced)
+        folder.rename(replaced)
+    unfinished.rename(folder)
+    sync_folder(folder.parent)
+    _remove(replaced)
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _read(folder: Path, name: str) -> bytes:
+    try:
+        return (folder / name).read_bytes()
+    except FileNotFoundError:
+        raise _damaged(folder, f"{name if folder.exists() else 'the folder'} is missing") from None
+    except OSError as error:
+        raise _damaged(folder, f"{name} cannot be read ({error.strerror})") from error
+
+
+def _read_structure(folder: Path) -> tuple[Any, str]:
+    """The checked structure, and the digest that the arrays must have."""
+    content = _read(folder, STRUCTURE)
+    try:
+        description = json.loads(content)
+        version = description["version"]
+        if version != VERSION:
+            raise _damaged(folder, f"it has format version {version!r}, this sbtrpo reads version {VERSION}")
+        structure = description["structure"]
+        expected, arrays_sha256 = description["structure_sha256"], str(description["arrays_sha256"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _damaged(folder, f"{STRUCTURE} is not the JSON of a checkpoint ({error!r})") from error
+    if _digest(_json(structure)) != expected:
+        raise _damaged(folder, f"{STRUCTURE} is not what was written, its SHA-256 differs")
+    return structure, arrays_sha256
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+# ---- state <-> JSON and arrays ---------------------------------------------------------------------------------------
+# Plain values stand for themselves. What JSON does not know is an object with one key that begins with $.
+
+
+def _encode(value: Any, path: str, arrays: Arrays) -> Any:
+    if isinstance(value, torch.Tensor):
+        return _encode_tensor(value, path, arrays)
+    if isinstance(value, np.ndarray):
+        return {"$numpy": _store(value, path, arrays)}
+    if isinstance(value, np.generic):  # before float, which np.float64 also is
+        return {"$scalar": _store(np.asarray(value), path, arrays)}
+    if isinstance(value, Mapping):
+        return _encode_mapping(value, path, arrays)
+    if type(value) in (list, tuple):
+        items = [_encode(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"$tuple": items}
+    if type(value) is float and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    raise TypeError(
+        f"a checkpoint cannot hold the {type(value).__name__} at {path or 'its root'};"
+        " make it a tensor, an array, a plain number, a string, or a dict or list of such"
+    )
+
+
+def _encode_mapping(value: Mapping[Any, Any], path: str, arrays: Arrays) -> Any:
+    for key in value:
+        if type(key) not in (str, int):
+            raise TypeError(f"keys of a checkpoint are str or int, got {key!r} at {path or 'its root'}")
+    items = [(key, _encode(item, f"{path}/{key}", arrays)) for key, item in value.items()]
+    if all(isinstance(key, str) and not key.startswith("$") for key in value):
+        return dict(items)
+    return {"$dict": [list(item) for item in items]}  # JSON's keys are strings: 0 would come back as "0"
+
+
+def _encode_tensor(value: torch.Tensor, path: str, arrays: Arrays) -> Any:
+    value = value.detach().cpu()
+    if value.dtype == torch.bfloat16:  # which NumPy lacks
+        return {"$bfloat16": _store(value.contiguous().view(torch.int16).numpy(), path, arrays)}
+    return {"$torch": _store(value.numpy(), path, arrays)}
+
+
+def _store(value: NDArray[Any], path: str, arrays: Arrays) -> str:
+    """Put an array among those to be written; returns its name there."""
+    if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+        raise TypeError(
+            f"a checkpoint cannot hold the array of {value.dtype} at {path}; use booleans, integers or floats"
+        )
+    name = path
+    while name in arrays:  # {"a": {"b": x}, "a/b": y}
+        name += "'"
+    # In C order and native bytes: safetensors writes the memory as it lies, whatever the strides say.
+    arrays[name] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+    return name
+
+
+def _decode(value: Any, arrays: Arrays) -> Any:
+    if isinstance(value, list):
+        return [_decode(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        key, content = next(iter(value.items()))
+        if key.startswith("$"):
+            return _DECODERS[key](content, arrays)
+    return {key: _decode(item, arrays) for key, item in value.items()}
+
+
+_DECODERS: dict[str, Callable[[Any, Arrays], Any]] = {
+    "$numpy": lambda name, arrays: arrays[name].copy(),  # a copy may be written to, whatever safetensors returns
+    "$scalar": lambda name, arrays: arrays[name][()],
+    "$torch": lambda name, arrays: torch.from_numpy(arrays[name].copy()),
+    "$bfloat16": lambda name, arrays: torch.from_numpy(arrays[name].copy()).view(torch.bfloat16),
+    "$tuple": lambda items, arrays: tuple(_decode(item, arrays) for item in items),
+    "$float": lambda text, arrays: float(text),
+    "$dict": lambda items, arrays: {key: _decode(item, arrays) for key, item in items},
+}
+
+
+# ---- the checkpoints of a run ----------------------------------------------------------------------------------------
+
+
+class CheckpointStore:
+    """The checkpoints of one run: `epoch-000123` and so on in a folder.
+
+    Kept are the last `keep_last`, one in `keep_every` epochs (0: none of these), and the best: that of the highest
+    score, the later of two alike. A score stands in its checkpoint, so that there is no index to fall out of step.
+    """
+
+    def __init__(self, folder: Path, keep_last: int = 2, keep_every: int = 100) -> None:
+        if keep_last < 1:
+            raise ValueError(
+                f"keep_last must be at least 1, got {keep_last}; a run needs one checkpoint to resume from"
+            )
+        if keep_every < 0:
+            raise ValueError(f"keep_every must be at least 0, got {keep_every}; 0 keeps none for good")
+        self.folder = Path(folder)
+        self.keep_last, self.keep_every = keep_last, keep_every
+        self._scores = {epoch: _score(path) for epoch, path in self._paths().items()}
+
+    def save(self, epoch: int, state: Mapping[Any, Any], score: float | None = None) -> Path:
+        """Write the checkpoint of an epoch, then remove what need not be kept."""
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
+        score = None if score is None else float(score)
+        path = save(self.folder / f"epoch-{epoch:06d}", {"epoch": epoch, "score": score, "state": state})
+        self._scores[epoch] = score
+        self.prune()
+        return path
+
+    def prune(self) -> None:
+        """Remove the checkpoints that the policy does not keep, and what interrupted writes left behind."""
+        self._clean()
+        paths = self._paths()
+        for epoch in sorted(set(paths) - self._kept()):
+            rubbish = self.folder / f"{_UNFINISHED}{paths[epoch].name}"
+            paths[epoch].rename(rubbish)  # first: half a checkpoint never bears its name
+            shutil.rmtree(rubbish)
+            self._scores.pop(epoch, None)
+
+    def load_latest(self) -> tuple[int, dict[str, Any], list[str]]:
+        """The newest intact checkpoint: its epoch, its state, and a note on each damaged one that was passed over."""
+        notes: list[str] = []
+        for epoch, path in sorted(self._paths().items(), reverse=True):
+            try:
+                return epoch, _state(path), notes
+            except DamagedCheckpoint as damage:
+                notes.append(str(damage))
+                self._scores.pop(epoch, None)
+        if notes:
+            raise DamagedCheckpoint(
+                f"no intact checkpoint is left in {self.folder}; begin the run anew: {'; '.join(notes)}"
+            )
+        raise FileNotFoundError(f"there is no checkpoint in {self.folder}; begin the run anew")
+
+    def load(self, which: Literal["last", "best"] | int = "last") -> tuple[int, dict[str, Any]]:
+        """A checkpoint and its epoch: the last one, the best by score, or that of an epoch.
+
+        Unlike `load_latest`, this never gives another one than was asked for: a damaged one raises.
+        """
+        epochs = self.epochs()
+        if not epochs:
+            raise FileNotFoundError(f"there is no checkpoint in {self.folder}")
+        epoch = epochs[-1] if which == "last" else self.best if which == "best" else which
+        if epoch is None:
+            raise FileNotFoundError(f"no checkpoint in {self.folder} has a score; load 'last' or one of {epochs}")
+        if epoch not in epochs:
+            raise FileNotFoundError(f"{self.folder} holds no checkpoint of epoch {epoch}; there are {epochs}")
+        return int(epoch), _state(self._paths()[int(epoch)])
+
+    def epochs(self) -> list[int]:
+        """Epochs of which there is a checkpoint, in order."""
+        return sorted(self._paths())
+
+    @property
+    def best(self) -> int | None:
+        """The epoch with the highest score; None if there is no score."""
+        scored = [(s, e) for e, s in self._scores.items() if s is not None and not math.isnan(s)]
+        return max(scored)[1] if scored else None
+
+    def _kept(self) -> set[int]:
+        epochs = self.epochs()
+        kept = set(epochs[-self.keep_last :])
+        if self.keep_every:
+            kept |= {epoch for epoch in epochs if epoch % self.keep_every == 0}
+        return kept if self.best is None else kept | {self.best}
+
+    def _paths(self) -> dict[int, Path]:
+        """Where each epoch's checkpoint is; one whose replacement was interrupted counts under its old name."""
+        found: dict[int, Path] = {}
+        for prefix in (_REPLACED, ""):
+            for path in self.folder.glob(f"{prefix}epoch-*"):
+                if match := re.fullmatch(rf"{re.escape(prefix)}epoch-(\d{{6,}})", path.name):
+                    found[int(match[1])] = path
+        return found
+
+    def _clean(self) -> None:
+        """Only a writer may do this: what looks left behind may be another process's write under way."""
+        for path in self.folder.glob(f"{_UNFINISHED}*"):
+            shutil.rmtree(path)
+        for path in self.folder.glob(f"{_REPLACED}epoch-*"):
+            name = path.with_name(path.name.removeprefix(_REPLACED))
+            if name.exists():
+                shutil.rmtree(path)
+            else:
+                path.rename(name)
+
+
+def _score(path: Path) -> float | None:
+    try:
+        structure, _ = _read_structure(path)
+        score = _decode(structure["score"], {})
+    except (DamagedCheckpoint, KeyError, TypeError):
+        return None
+    return float(score) if isinstance(score, int | float) else None
+
+
+def _state(path: Path) -> dict[str, Any]:
+    content = load(path)
+    if not isinstance(content.get("state"), dict):
+        raise _damaged(path, f"{STRUCTURE} is not of a run's checkpoint")
+    return content["state"]  # type: ignore[no-any-return]

@@ -1,0 +1,80 @@
+"""ToyCorridor: a point mass beside a hazard strip, for tests of learning that take seconds.
+
+A point moves by up to 0.1 in x and y a step; y is confined to [-1, 1]. The reward is the way gained in x. Where
+y > 0.5 the ground is fast (the way counts double) and forbidden (it costs 1 a step). So the best return is 2 * 0.1 a
+step, the best safe one 0.1 a step: 5 in an episode of 50.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import array_api_compat.numpy as xp
+import numpy as np
+
+from sbtrpo.envs.spec import CorridorSpec
+from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.seeding import Floats, Ints, make_streams, uniform
+
+STRIDE = 0.1
+STRIP = 0.5
+
+
+class NoPhysics:
+    """Where an engine is expected but nothing needs one."""
+
+    def __init__(self, num_worlds: int) -> None:
+        self.xp: Any = xp
+        self.num_worlds = num_worlds
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+
+class Corridor:
+    """The point mass (see `Task`)."""
+
+    def __init__(self, spec: CorridorSpec, num_worlds: int, seed: int) -> None:
+        self.spec = spec
+        _, self.streams = make_streams(num_worlds, seed)
+        self.position: Floats = np.zeros((num_worlds, 2))
+        self.observation_size = 2
+        self.observation_slices = {"position": slice(0, 2)}
+        self.action_low, self.action_high = -np.ones(2), np.ones(2)
+        self.cost_names: tuple[str, ...] = ("cost_strip",)
+
+    def seed(self, seed: int) -> None:
+        """Start the random streams anew."""
+        self.streams.seed(seed)
+
+    def reset(self, rows: Ints) -> None:
+        """Start at x = 0, anywhere in the middle of the corridor."""
+        self.position[rows, 0] = 0.0
+        self.position[rows, 1] = 0.6 * uniform(self.streams, rows, 1)[:, 0] - 0.3
+
+    def step(self, action: Floats) -> tuple[Outcome, None]:
+        """Move."""
+        stride = STRIDE * np.clip(action, -1, 1)
+        self.position[:, 1] = np.clip(self.position[:, 1] + stride[:, 1], -1, 1)
+        forbidden = self.position[:, 1] > STRIP
+        gain = stride[:, 0] * (1 + forbidden)
+        self.position[:, 0] += gain
+        return Outcome(gain, [forbidden], forbidden ^ forbidden, None), None
+
+    def observe(self, rows: Ints | None = None) -> Floats:
+        """Where the point is."""
+        return self.position.copy() if rows is None else self.position[rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position and streams."""
+        return {"position": self.position.copy(), "streams": self.streams.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        self.position[:] = state["position"]
+        self.streams.load_state_dict(state["streams"])

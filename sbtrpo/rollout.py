@@ -1,0 +1,145 @@
+"""`[T, N]` storage of an epoch, and how it is collected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbtrpo.envs import Pool
+from sbtrpo.policy import MLP, Policy, gaussian_log_prob
+
+
+@dataclass
+class Rollout:
+    """What T steps of N worlds gave. Observations are normalised as they were when acted on."""
+
+    obs: Tensor
+    """(T, N, obs_dim)"""
+    action: Tensor
+    """(T, N, action_dim), as sampled: neither clipped nor scaled."""
+    log_prob: Tensor
+    """(T, N)"""
+    reward: Tensor
+    """(T, N)"""
+    cost: Tensor
+    """(T, N)"""
+    terminated: Tensor
+    """(T, N) bool"""
+    truncated: Tensor
+    """(T, N) bool"""
+    time: Tensor
+    """(T, N) steps since the episode began, as a share of its greatest length."""
+    last_obs: Tensor
+    """(N, obs_dim) what follows the last step."""
+    final_obs: Tensor
+    """(E, obs_dim) last observations of the truncated episodes, normalised (E of them, in the order of `truncated`)."""
+    final_obs_raw: Tensor
+    """(E, obs_dim) the same as the environment gave them."""
+    episodes: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Finished episodes: step, world, return, cost, length, goals, cost components; one entry each."""
+    faults: int = 0
+
+
+class Collector:
+    """Runs a policy in a pool, epoch after epoch; episodes go on across epochs."""
+
+    def __init__(self, pool: Pool, policy: Policy, generator: torch.Generator) -> None:
+        self.pool, self.policy, self.generator = pool, policy, generator
+        space = pool.single_action_space
+        self._low, self._span = space.low.astype(np.float32), (space.high - space.low).astype(np.float32) / 2
+        self._identity = bool((space.low == -1).all() and (space.high == 1).all())
+        self._age = np.zeros(pool.num_worlds, np.int64)
+        self._obs: NDArray[np.float32] = np.zeros((pool.num_worlds, pool.task.observation_size), np.float32)
+
+    def start(self) -> None:
+        """Begin the first episodes. The published code resets twice, and counts both in its statistics."""
+        for _ in range(2):
+            self._obs = self._normalise(self.pool.reset()[0])
+
+    def _normalise(self, raw: NDArray[np.float64]) -> NDArray[np.float32]:
+        self.policy.normaliser.update(raw)
+        return self.policy.normaliser(raw).astype(np.float32)
+
+    @torch.no_grad()
+    def collect(self, steps: int) -> Rollout:
+        """T steps of every world."""
+        pool, policy = self.pool, self.policy
+        n, m = pool.num_worlds, len(policy.log_std)
+        params = [tensor.cpu() for tensor in policy.params]  # the network is too small to be worth a trip to a GPU
+        network, log_std = MLP(params[1:]), params[0]
+        noise = torch.exp(log_std) * torch.randn((steps, n, m), generator=self.generator)
+        obs = np.empty((steps, n, self._obs.shape[1]), np.float32)
+        mean = torch.empty((steps, n, m))
+        action = torch.empty((steps, n, m))
+        reward, cost = np.empty((2, steps, n), np.float32)
+        terminated, truncated = np.zeros((2, steps, n), bool)
+        time = np.empty((steps, n), np.float32)
+        finals: list[NDArray[Any]] = []
+        finals_raw: list[NDArray[Any]] = []
+        episodes: list[dict[str, NDArray[Any]]] = []
+        faults = pool.faults
+        for t in range(steps):
+            obs[t] = self._obs
+            time[t] = self._age
+            mean[t] = network(torch.from_numpy(self._obs))
+            torch.add(mean[t], noise[t], out=action[t])
+            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(self._to_bounds(action[t].numpy()))
+            self._age += 1
+            self._obs = self._normalise(raw)
+            if "episode" in info:
+                ended = np.flatnonzero(info["_episode"])
+                episodes.append({"step": np.full(len(ended), t), "world": ended})
+                episodes[-1] |= {name: values[ended] for name, values in info["episode"].items()}
+                timed_out = info["final_obs"][truncated[t] & ~terminated[t]]
+                finals_raw.append(timed_out)
+                finals.append(policy.normaliser(timed_out))
+                self._age[ended] = 0
+
+        def stack(parts: list[NDArray[Any]]) -> Tensor:
+            empty = np.zeros((0, self._obs.shape[1]))
+            return torch.from_numpy(np.concatenate([empty, *parts]).astype(np.float32))
+
+        names = list(episodes[0]) if episodes else []
+        return Rollout(
+            obs=torch.from_numpy(obs),
+            action=action,
+            log_prob=gaussian_log_prob(mean, log_std, action),
+            reward=torch.from_numpy(reward),
+            cost=torch.from_numpy(cost),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
+            time=torch.from_numpy(time) / pool.spec.episode_length,
+            last_obs=torch.from_numpy(self._obs.copy()),
+            final_obs=stack(finals),
+            final_obs_raw=stack(finals_raw),
+            episodes={name: np.concatenate([part[name] for part in episodes]) for name in names},
+            faults=pool.faults - faults,
+        )
+
+    def _to_bounds(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
+        """From [-1, 1] to the environment's bounds, without clipping."""
+        if self._identity:
+            return action
+        return (self._low + (action + 1) * self._span).astype(np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The pool, what it showed last, and the noise generator."""
+        return {
+            "pool": self.pool.state_dict(),
+            "obs": self._obs.copy(),
+            "age": self._age.copy(),
+            "generator": self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        self.pool.load_state_dict(state["pool"])
+        self._obs = np.array(state["obs"])
+        self._age = np.array(state["age"])
+        self.generator.set_state(state["generator"])

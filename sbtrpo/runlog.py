@@ -1,0 +1,512 @@
+"""A run's folder: its settings, a row for each epoch, a row for each episode, and what came out.
+
+config.toml       every setting; the run can be repeated from it
+run.json          when, where and with which versions the run began
+metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
+timing.csv        one row an epoch: where the time went
+episodes.parquet  one row an episode
+tensorboard/      all numbers of both tables, for TensorBoard
+checkpoints/      see `sbtrpo.checkpoint`
+summary.json      the result, with versions, host and duration
+curves.png        the course of the run
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.metadata
+import io
+import json
+import math
+import os
+import platform
+import time
+import tomllib
+import typing
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from sbtrpo.checkpoint import sync_folder, write_atomically
+from sbtrpo.config import TrainConfig
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from torch.utils.tensorboard import SummaryWriter
+
+INTEGERS = ("epoch", "world", "step", "length", "goals")
+"""Columns of episodes.parquet that hold whole numbers; the others are floats."""
+
+
+def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
+    """Where a run goes unless told otherwise.
+
+    >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
+    'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
+    """
+    return Path(root) / config.task / config.algo / f"seed{config.seed}-{config.digest()}"
+
+
+class RunFolder:
+    """The files of one run; made by `create` or `open`.
+
+    For a run that can be resumed at any moment, an epoch ends with `log_epoch`, `flush_episodes`, then the checkpoint;
+    a resumed run begins with `rewind` to the checkpoint's epoch.
+    """
+
+    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False) -> None:
+        self.path = Path(path)
+        self.config = config
+        self._metrics = _Table(self.path / "metrics.csv")
+        self._timing = _Table(self.path / "timing.csv")
+        self._episodes = _Episodes(self.path / "episodes.parquet")
+        self._tensorboard: SummaryWriter | None = None
+        self._elapsed_before = self._logged_seconds()
+        self._begun = time.monotonic()
+        self._origin = self._read_origin()
+        self._wandb = _begin_wandb(self.path, config, self._origin["id"]) if wandb else None
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
+        """Make the folder of a new run; with `resume`, or go on in that of an earlier one with the same settings.
+
+        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
+        """
+        path = Path(path)
+        if path.exists() and any(path.iterdir()):
+            if not resume:
+                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+            if (path / "config.toml").exists():
+                _check_same_run(path, read_config(path / "config.toml"), config)
+        path.mkdir(parents=True, exist_ok=True)
+        write_config(path / "config.toml", config)
+        return cls(path, config, wandb)
+
+    @classmethod
+    def open(cls, path: str | Path, wandb: bool = False) -> Self:
+        """The folder of an earlier run."""
+        path = Path(path)
+        if not (path / "config.toml").exists():
+            raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
+        return cls(path, read_config(path / "config.toml"), wandb)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder for a `CheckpointStore`."""
+        return self.path / "checkpoints"
+
+    def log_epoch(
+        self,
+        row: Mapping[str, float],
+        episodes: Mapping[str, NDArray[Any]] | None = None,
+        timing: Mapping[str, float] | None = None,
+    ) -> None:
+        """Note an epoch; metrics.csv is on the disk when this returns.
+
+        Args:
+            row: what goes to metrics.csv, the same keys in every epoch; `epoch`, from 1, is one of them, and `steps`,
+                if there, is the horizontal axis of TensorBoard and of the curves.
+            episodes: those finished in this epoch, (E,) arrays: world, step, return, cost, length, goals, ...
+            timing: seconds and rates of this epoch, for timing.csv.
+        """
+        if "epoch" not in row:
+            raise ValueError(f"a row needs its epoch, got the keys {list(row)}")
+        epoch = int(row["epoch"])
+        timing = {**(timing or {}), "elapsed_seconds": self.elapsed_seconds}
+        self._metrics.append(row)
+        self._timing.append({"epoch": epoch, **timing})
+        self._episodes.add(epoch, episodes or {})
+        self._log_to_viewers(row, timing)
+
+    def flush_episodes(self) -> None:
+        """Bring episodes.parquet up to date."""
+        self._episodes.flush()
+
+    def rewind(self, epoch: int) -> None:
+        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted."""
+        self._metrics.rewind(epoch)
+        last = self._metrics.last_epoch
+        if last != epoch:
+            raise ValueError(
+                f"{self._metrics.path} ends with epoch {last} but the run is to go on after epoch {epoch};"
+                " rows are missing, so it cannot be resumed there"
+            )
+        self._timing.rewind(epoch)
+        self._episodes.rewind(epoch)
+        self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds that the run took so far; of a killed session, those until its last logged epoch."""
+        return self._elapsed_before + time.monotonic() - self._begun
+
+    def finish(self, summary: Mapping[str, Any]) -> Path:
+        """Write summary.json, curves.png and the last episodes, and close everything; returns the summary's path."""
+        self.flush_episodes()
+        content = {
+            **summary,
+            **provenance(),
+            "started": self._origin["started"],
+            "finished": _now(),
+            "duration_seconds": round(self.elapsed_seconds, 3),
+        }
+        write_atomically(self.path / "summary.json", _strict_json(content))
+        self.draw_curves()
+        self.close()
+        return self.path / "summary.json"
+
+    def close(self) -> None:
+        """Close the viewers' files; all others are never left open."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            self._tensorboard = None
+        if self._wandb is not None:
+            self._wandb.finish()
+            self._wandb = None
+
+    def metrics(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of metrics.csv."""
+        return self._metrics.columns()
+
+    def episodes(self) -> dict[str, NDArray[Any]]:
+        """The columns of episodes.parquet, with episodes that are not yet written."""
+        return self._episodes.columns()
+
+    def draw_curves(self) -> Path:
+        """Draw curves.png from metrics.csv."""
+        c = self.config
+        title = f"{c.task}, {c.algo}, β = {c.beta:g}, advantage {c.advantage}, seed {c.seed}"
+        write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
+        return self.path / "curves.png"
+
+    def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
+        step = int(row.get("steps", row["epoch"]))
+        if self._tensorboard is None:
+            self._tensorboard = _tensorboard(self.path / "tensorboard", step)
+        numbers = {f"train/{key}": value for key, value in row.items()}
+        numbers |= {f"time/{key}": value for key, value in timing.items()}
+        for name, value in numbers.items():
+            self._tensorboard.add_scalar(name, float(value), step)
+        self._tensorboard.flush()
+        if self._wandb is not None:
+            self._wandb.log(numbers, step=step)
+
+    def _logged_seconds(self) -> float:
+        elapsed = self._timing.columns().get("elapsed_seconds")
+        return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
+
+    def _read_origin(self) -> dict[str, Any]:
+        """What run.json says; written by the first session."""
+        path = self.path / "run.json"
+        if not path.exists():
+            origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
+            write_atomically(path, _strict_json(origin))
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+
+
+# ---- config.toml -----------------------------------------------------------------------------------------------------
+
+
+def write_config(path: Path, config: TrainConfig) -> None:
+    """Write every setting; TOML has no null, so a setting that is None is a comment."""
+    lines = ["# Every setting of this run; `sbtrpo train --help` says what they mean.", ""]
+    for name, value in dataclasses.asdict(config).items():
+        lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The settings of a config.toml; what it leaves out has its default."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not TOML: {error}") from error
+    hints = typing.get_type_hints(TrainConfig)
+    for name in settings:
+        if name not in hints:
+            raise ValueError(f"{path} has a setting that sbtrpo does not know: {name}; correct or remove it")
+    try:
+        return TrainConfig(**{name: _as_hinted(value, hints[name]) for name, value in settings.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_toml(item) for item in value)}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)  # TOML's basic strings escape as JSON's do
+    return repr(value)
+
+
+def _as_hinted(value: Any, hint: Any) -> Any:
+    """Undo what TOML changes: tuples become arrays, and people write 1 for 1.0."""
+    if isinstance(value, list):
+        return tuple(value)
+    wanted = (hint, *typing.get_args(hint))
+    if type(value) is int and float in wanted and int not in wanted:
+        return float(value)
+    return value
+
+
+def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
+    extended = dataclasses.replace(old, total_steps=new.total_steps)
+    if extended.digest() == new.digest() and old.seed == new.seed:
+        return
+    before, after = dataclasses.asdict(extended), dataclasses.asdict(new)
+    changed = ", ".join(f"{k} ({before[k]!r}, now {after[k]!r})" for k in before if before[k] != after[k])
+    raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+class _Table:
+    """A CSV file to which rows are added; each is on the disk before the next line of code runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._keys: list[str] | None = None
+        if path.exists():
+            self._keys = next(csv.reader(self._lines()[:1]), None)
+
+    def append(self, row: Mapping[str, float]) -> None:
+        new = self._keys is None
+        if self._keys is None:
+            self._keys = list(row)
+        if set(row) != set(self._keys):
+            odd = sorted(set(row) ^ set(self._keys))
+            raise ValueError(f"{self.path.name} has the columns {self._keys}, this row differs in {odd}")
+        lines = [self._keys] if new else []
+        lines.append([_number(row[key]) for key in self._keys])
+        with self.path.open("a", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        if new:
+            sync_folder(self.path.parent)
+
+    def rewind(self, epoch: int) -> None:
+        """Keep the header and the rows up to `epoch`, as the bytes they are."""
+        if not self.path.exists():
+            return
+        lines = self._lines()
+        kept = [line for line, number in zip(lines[1:], self._epochs(lines), strict=True) if number <= epoch]
+        # Without rows, without header: the next row decides which columns there are.
+        write_atomically(self.path, "".join([*lines[:1], *kept] if kept else []).encode())
+        if not kept:
+            self._keys = None
+
+    @property
+    def last_epoch(self) -> int:
+        return max(self._epochs(self._lines()), default=0)
+
+    def columns(self) -> dict[str, NDArray[np.float64]]:
+        rows = list(csv.reader(self._lines()))
+        if not rows:
+            return {}
+        values = np.array(rows[1:], dtype=np.float64).reshape(len(rows) - 1, len(rows[0]))
+        return dict(zip(rows[0], values.T, strict=True))
+
+    def _lines(self) -> list[str]:
+        """Whole lines; a kill in the midst of a write leaves one without its end, which does not count."""
+        if not self.path.exists():
+            return []
+        content = self.path.read_bytes().decode()
+        return [line for line in content.splitlines(keepends=True) if line.endswith("\n")]
+
+    @staticmethod
+    def _epochs(lines: list[str]) -> list[int]:
+        return [int(float(row["epoch"])) for row in csv.DictReader(lines)]
+
+
+class _Episodes:
+    """A Parquet file of episodes. Parquet cannot grow, so it is written anew from memory: some 20,000 rows a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._tables: list[pyarrow.Table] = [pyarrow.parquet.read_table(path)] if path.exists() else []
+        self._dirty = False
+
+    def add(self, epoch: int, episodes: Mapping[str, NDArray[Any]]) -> None:
+        count = len(next(iter(episodes.values()), []))
+        if not count:
+            return
+        columns = {"epoch": np.full(count, epoch), **episodes}
+        kinds = {name: np.int64 if name in INTEGERS else np.float64 for name in columns}
+        table = pyarrow.table({name: np.asarray(values).astype(kinds[name]) for name, values in columns.items()})
+        if self._tables and table.schema != self._tables[0].schema:
+            raise ValueError(
+                f"{self.path.name} has the columns {self._tables[0].column_names}, these have {table.column_names}"
+            )
+        self._tables.append(table)
+        self._dirty = True
+
+    def flush(self) -> None:
+        if not self._dirty:
+            return
+        # One chunk: the bytes then depend on the rows alone, not on how they came in.
+        self._tables = [pyarrow.concat_tables(self._tables).combine_chunks()]
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(self._tables[0], buffer)
+        write_atomically(self.path, buffer.getvalue())
+        self._dirty = False
+
+    def rewind(self, epoch: int) -> None:
+        kept = [table.filter(pyarrow.array(table["epoch"].to_numpy() <= epoch)) for table in self._tables]
+        before, self._tables = self._tables, [table for table in kept if len(table)]
+        if sum(map(len, before)) == sum(map(len, self._tables)):
+            return
+        self._dirty = True
+        if self._tables:
+            self.flush()
+        else:
+            self.path.unlink(missing_ok=True)
+            self._dirty = False
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        if not self._tables:
+            return {}
+        table = pyarrow.concat_tables(self._tables)
+        return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _number(value: float) -> str:
+    """Digits from which the same number is read: whole numbers plainly, floats in their shortest exact form."""
+    if isinstance(value, bool | np.bool_ | int | np.integer):
+        return str(int(value))
+    return repr(float(value))
+
+
+# ---- viewers ---------------------------------------------------------------------------------------------------------
+
+
+def _tensorboard(folder: Path, first_step: int) -> SummaryWriter:
+    """A writer; events that an interrupted session left from `first_step` on are hidden."""
+    from torch.utils.tensorboard import SummaryWriter  # here: reading a run needs neither torch nor TensorBoard
+
+    resumed = folder.exists() and any(folder.iterdir())
+    return SummaryWriter(str(folder), purge_step=first_step if resumed else None)
+
+
+def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
+    """A Weights & Biases run, the same one when resumed; the user's WANDB_MODE says whether it goes online."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError(
+            "Weights & Biases is not installed; run `pip install 'sbtrpo[wandb]'` or leave out --wandb"
+        ) from error
+    return wandb.init(
+        project="sbtrpo",
+        id=identity,
+        resume="allow",
+        dir=str(path),
+        name=f"{config.task} {config.algo} seed {config.seed}",
+        config=dataclasses.asdict(config),
+    )
+
+
+# ---- provenance ------------------------------------------------------------------------------------------------------
+
+
+def provenance() -> dict[str, str]:
+    """The versions and the machine of this session."""
+    versions = {f"{name}_version": _version(name) for name in ("sbtrpo", "torch", "mujoco", "numpy")}
+    return {
+        **versions,
+        "python_version": platform.python_version(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from sources that were not installed
+        return "unknown"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _strict_json(content: Any) -> bytes:
+    return (json.dumps(_plain(content), indent=2, allow_nan=False) + "\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: NumPy's numbers as Python's, and null for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ---- curves.png ------------------------------------------------------------------------------------------------------
+
+PANELS = (  # colours of Okabe and Ito, which the colour-blind tell apart
+    ("reward", "reward", "#0072B2"),
+    ("cost", "cost", "#D55E00"),
+    ("safety_probability", "safety probability", "#009E73"),
+    ("safe_reward", "safe reward", "#CC79A7"),
+)
+SMOOTHING = 20
+"""Epochs in the trailing mean, as in the paper's figures."""
+
+
+def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
+    """Reward, cost, safety probability and safe reward against steps, as a PNG."""
+    from matplotlib.figure import Figure  # here: it takes half a second, which a run's start need not wait for
+
+    steps = metrics.get("steps", metrics.get("epoch", np.empty(0)))
+    figure = Figure(figsize=(10, 6), dpi=130, layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True)
+    for axis, (key, label, colour) in zip(axes.flat, PANELS, strict=True):
+        _panel(axis, steps, metrics.get(key, np.full(len(steps), np.nan)), label, colour)
+    for axis in axes[1]:
+        axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
+    figure.suptitle(title, fontsize=11)
+    note = f"means over the last 50 episodes; bold: trailing mean of {SMOOTHING} epochs"
+    figure.text(0.995, 0.005, note, ha="right", va="bottom", fontsize=7, color="0.4")
+    figure.get_layout_engine().set(rect=(0, 0.02, 1, 0.98))  # type: ignore[union-attr, call-arg]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], label: str, colour: str) -> None:
+    axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
+    marker = "o" if len(steps) == 1 else None  # one point makes no line
+    axes.plot(steps, list(trailing_means(values)), color=colour, linewidth=1.8, marker=marker)
+    axes.set_title(label, fontsize=10, loc="left")
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+    if label == "safety probability":
+        axes.set_ylim(-0.03, 1.03)
+    elif label == "cost":
+        axes.set_ylim(bottom=0)
+
+
+def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:
+    """The mean of each value and those before it in the window, NaNs left out."""
+    for end in range(1, len(values) + 1):
+        recent = values[max(0, end - window) : end]
+        finite = recent[np.isfinite(recent)]
+        yield float(finite.mean()) if len(finite) else math.nan

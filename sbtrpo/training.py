@@ -1,0 +1,316 @@
+"""The training loop: roll out, form advantages, update, report. Read this file first.
+
+A `Trainer` holds everything that a run's next epoch depends on, and `state_dict()` is all of it: what is not there does
+not exist after a resume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbtrpo.advantages import baseline_features, centre, fit_baseline, gae, returns_to_go, standardise
+from sbtrpo.algorithms import sb_trpo
+from sbtrpo.algorithms.critics import Critics
+from sbtrpo.algorithms.trust_region import Batch
+from sbtrpo.checkpoint import CheckpointStore
+from sbtrpo.config import TrainConfig
+from sbtrpo.display import Display
+from sbtrpo.envs import make_pool
+from sbtrpo.metrics import EpisodeWindows
+from sbtrpo.policy import Policy, unflatten
+from sbtrpo.rollout import Collector, Rollout
+from sbtrpo.runlog import RunFolder, default_path
+
+SKIPS_TO_STOP = 10
+
+
+class TrainingError(RuntimeError):
+    """The run cannot go on in a sensible way; the message says what to try."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave."""
+
+    row: dict[str, float]
+    """Metrics and diagnostics; the same in every run with these settings."""
+    episodes: dict[str, NDArray[Any]]
+    """The episodes that ended in it."""
+    timing: dict[str, float]
+    """Seconds and steps per second; different in every run."""
+
+
+@dataclass(frozen=True)
+class Advantages:
+    """Estimates before normalisation, (T, N) each, and value targets for the critics, (K, T, N)."""
+
+    reward: Tensor
+    cost: Tensor
+    targets: Tensor | None
+
+
+class Trainer:
+    """SB-TRPO on one task."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config = config.resolved()
+        streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
+        self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
+        pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
+        size, actions = pool.task.observation_size, pool.single_action_space.shape[0]
+        heads = {"gae": 2, "gae-reward": 1}.get(config.advantage, 0)
+        self.critics: Critics | None = None
+        if heads:
+            self.critics = Critics(heads, size, config.hidden, config.critic_learning_rate, self._init, config.device)
+        self.policy = Policy(size, actions, config.hidden, self._init, config.device)
+        self.collector = Collector(pool, self.policy, noise)
+        self.collector.start()
+        self.windows = EpisodeWindows()
+        self.baseline: Tensor | None = None
+        """Weights of the linear baseline, (features, 2), fitted on the previous epoch."""
+        self.epoch = 0
+        self.skipped = self.skipped_in_a_row = self.faults = 0
+
+    def run_epoch(self) -> Epoch:
+        """Collect, update, and tell what happened."""
+        started = time.perf_counter()
+        rollout = self.collector.collect(self.config.steps_per_world)
+        collected = time.perf_counter()
+        advantages = self._advantages(rollout)
+        batch = self._batch(rollout, advantages)
+        theta, diagnostics = sb_trpo.update(self.policy, batch, self.config)
+        self._set(theta)
+        losses = self._fit(batch.obs, advantages)
+        updated = time.perf_counter()
+
+        self.epoch += 1
+        self.faults += rollout.faults
+        self._count(diagnostics)
+        if rollout.episodes:
+            finished = rollout.episodes
+            self.windows.add(finished["return"], finished["cost"], finished["length"])
+        row = {
+            "epoch": float(self.epoch),
+            "steps": float(self.epoch * self.config.steps_per_epoch),
+            **self.windows.epoch_statistics(),
+            **diagnostics,
+            **losses,
+            "log_std": float(self.policy.log_std.mean()),
+            "skipped_updates": float(self.skipped),
+            "faults": float(self.faults),
+        }
+        timing = {
+            "rollout_seconds": collected - started,
+            "update_seconds": updated - collected,
+            "rollout_steps_per_second": self.config.steps_per_epoch / (collected - started),
+            "steps_per_second": self.config.steps_per_epoch / (updated - started),
+        }
+        return Epoch(row, rollout.episodes, timing)
+
+    # ---- the update's parts ------------------------------------------------------------------------------------
+
+    def _advantages(self, rollout: Rollout) -> Advantages:
+        config, ended = self.config, rollout.terminated | rollout.truncated
+        returns = torch.stack([returns_to_go(x, ended, config.gamma) for x in (rollout.reward, rollout.cost)])
+        estimates = returns.clone()
+        if config.advantage == "mc-linear":
+            features = baseline_features(rollout.obs, rollout.time)
+            if self.baseline is not None:
+                estimates = returns - torch.movedim(features @ self.baseline, 2, 0)
+            flat = features.reshape(-1, features.shape[-1])
+            self.baseline = fit_baseline(flat, returns.reshape(2, -1).T, config.baseline_ridge)
+        targets = None
+        if self.critics is not None:
+            targets, values = self._judge(rollout, ended, self.critics)
+            estimates[: len(values)] = targets - values
+        return Advantages(estimates[0], estimates[1], targets)
+
+    @torch.no_grad()
+    def _judge(self, rollout: Rollout, ended: Tensor, critics: Critics) -> tuple[Tensor, Tensor]:
+        """Value targets and values of each head, (K, T, N): GAE on what the critics thought during collection."""
+        config, device = self.config, self.config.device
+        values = critics(rollout.obs.to(device)).cpu()
+        after = critics(rollout.last_obs.to(device)).cpu()
+        next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
+        # The published code shows the critics the raw last observation at a time-out.
+        final_obs = rollout.final_obs_raw if config.bootstrap_raw_observation else rollout.final_obs
+        next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs.to(device)).cpu()
+        estimates = [
+            gae(x, value, following, rollout.terminated, ended, config.gamma, config.gae_lambda)
+            for x, value, following in zip((rollout.reward, rollout.cost), values, next_values, strict=False)
+        ]
+        return torch.stack(estimates) + values, values
+
+    def _batch(self, rollout: Rollout, advantages: Advantages) -> Batch:
+        """All samples in a row, on the learner's device; reward advantages standardised, those of cost centred."""
+        device = self.config.device
+        return Batch(
+            obs=rollout.obs.reshape(-1, rollout.obs.shape[-1]).to(device),
+            action=rollout.action.reshape(-1, rollout.action.shape[-1]).to(device),
+            log_prob=rollout.log_prob.reshape(-1).to(device),
+            advantage_r=standardise(advantages.reward.reshape(-1)).to(device),
+            advantage_c=centre(advantages.cost.reshape(-1)).to(device),
+        )
+
+    def _set(self, theta: Tensor) -> None:
+        for tensor, values in zip(self.policy.params, unflatten(theta, self.policy.params), strict=True):
+            tensor.copy_(values)
+
+    def _fit(self, obs: Tensor, advantages: Advantages) -> dict[str, float]:
+        """Fit the critics, if there are any; their losses."""
+        config = self.config
+        if self.critics is None or advantages.targets is None:
+            return {}
+        targets = advantages.targets.reshape(self.critics.heads, -1).to(config.device)
+        losses = self.critics.fit(
+            obs,
+            targets,
+            config.critic_batch,
+            config.critic_passes,
+            config.critic_l2,
+            config.max_grad_norm,
+            self._orders,
+        )
+        return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
+
+    def _count(self, diagnostics: Mapping[str, float]) -> None:
+        """Count updates that changed nothing because something in them was not a number, or no step was acceptable."""
+        failed = diagnostics["accepted_step"] == 0.0
+        self.skipped += int(failed)
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if failed else 0
+
+    def check(self) -> None:
+        """Stop a run whose updates keep failing."""
+        if self.skipped_in_a_row >= SKIPS_TO_STOP:
+            raise TrainingError(
+                f"{self.skipped_in_a_row} updates in a row changed nothing (epoch {self.epoch}): gradients were not"
+                " finite or no step was acceptable; look at gradient_norm_r, gradient_norm_c and kl in metrics.csv, and"
+                " try a smaller target_kl or a larger cg_damping"
+            )
+
+    # ---- the whole state ---------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next epoch depends on."""
+        return {
+            "config": dataclasses.asdict(self.config) | {"hidden": list(self.config.hidden)},
+            "policy": self.policy.state_dict(),
+            "critics": None if self.critics is None else self.critics.state_dict(),
+            "collector": self.collector.state_dict(),
+            "windows": self.windows.state_dict(),
+            "baseline": self.baseline,
+            "orders": self._orders.get_state(),
+            "epoch": self.epoch,
+            "skipped": self.skipped,
+            "skipped_in_a_row": self.skipped_in_a_row,
+            "faults": self.faults,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict` of a trainer with the same settings."""
+        self.policy.load_state_dict(state["policy"])
+        if self.critics is not None:
+            self.critics.load_state_dict(state["critics"])
+        self.collector.load_state_dict(state["collector"])
+        self.windows.load_state_dict(state["windows"])
+        self.baseline = None if state["baseline"] is None else torch.as_tensor(state["baseline"])
+        self._orders.set_state(torch.as_tensor(state["orders"]))
+        self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
+        self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
+
+
+def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
+    """Train a policy; returns the run's folder.
+
+    Args:
+        config: the settings.
+        out: the run's folder, new or empty; `runs/<task>/<algo>/seed<k>-<hash>` if left out.
+        quiet: show nothing.
+        wandb: also log to Weights & Biases.
+
+    >>> import tempfile
+    >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400)
+    >>> run = train(config, out=tempfile.mkdtemp(), quiet=True)
+    >>> sorted(path.name for path in run.iterdir())[:4]
+    ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
+    """
+    path = Path(out) if out is not None else default_path(config)
+    trainer = Trainer(config)
+    return _run(trainer, RunFolder.create(path, config, wandb=wandb), quiet)
+
+
+def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
+    """Continue a run from its newest intact checkpoint, as if it had never stopped."""
+    folder = RunFolder.open(run, wandb=wandb)
+    trainer = Trainer(folder.config)
+    notes: list[str] = []
+    try:
+        epoch, state, notes = _store(folder).load_latest()
+        trainer.load_state_dict(state)
+    except FileNotFoundError:  # stopped before the first checkpoint
+        epoch = 0
+    folder.rewind(epoch)
+    return _run(trainer, folder, quiet, [*notes, f"resuming after epoch {epoch}"])
+
+
+def _store(folder: RunFolder) -> CheckpointStore:
+    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every)
+
+
+def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
+    """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
+    config, store = folder.config, _store(folder)
+    row: dict[str, float] = {}
+    title = f"{config.algo} on {config.task}, seed {config.seed}"
+    with Display(config.epochs, config.total_steps, title, quiet) as display, _interruptible() as interrupted:
+        for note in notes or []:
+            display.say(note)
+        while trainer.epoch < config.epochs and not interrupted.is_set():
+            epoch = trainer.run_epoch()
+            row = epoch.row
+            folder.log_epoch(row, epoch.episodes, epoch.timing)
+            if trainer.epoch % config.checkpoint_every == 0 or trainer.epoch == config.epochs or interrupted.is_set():
+                folder.flush_episodes()
+                store.save(trainer.epoch, trainer.state_dict(), score=row["safe_reward"])
+            display.update(row, epoch.timing)
+            trainer.check()
+        if trainer.epoch < config.epochs:
+            display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
+            folder.close()
+            return folder.path
+    row = row or {name: float(values[-1]) for name, values in folder.metrics().items()}
+    folder.finish({"epochs": trainer.epoch, "faults": trainer.faults, "final": row})
+    return folder.path
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[threading.Event]:
+    """Ctrl-C asks for a stop after the running epoch; a second one stops at once."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
+        yield asked
+        return
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)

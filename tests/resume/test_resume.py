@@ -1,0 +1,164 @@
+"""A run can be killed at any moment, and its metrics stay those of a run that never stopped."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sbtrpo
+from sbtrpo import TrainConfig
+from sbtrpo.runlog import RunFolder
+from sbtrpo.training import Trainer
+
+TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
+SMALL = TrainConfig(num_envs=4, steps_per_epoch=400, total_steps=2_000, seed=1)
+
+
+def flags(config: TrainConfig) -> list[str]:
+    """The command-line flags of what differs from the defaults."""
+    default = TrainConfig()
+    changed = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    return [
+        part
+        for name, value in changed.items()
+        if value != getattr(default, name)
+        for part in (f"--{name.replace('_', '-')}", str(value))
+    ]
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sbtrpo", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def rows(run: Path) -> int:
+    """Finished epochs, as far as the file shows."""
+    path = run / "metrics.csv"
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+
+def wait_for_row(run: Path, process: subprocess.Popen[str], count: int) -> None:
+    deadline = time.monotonic() + 60
+    while rows(run) < count and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_a_run_killed_ten_times_resumes_to_the_same_metrics(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    sbtrpo.train(TOY, whole, quiet=True)
+    rng = np.random.default_rng(0)
+    process = start("train", *flags(TOY), "--out", str(killed))
+    kills = 0
+    while kills < 10 and rows(killed) < TOY.epochs:
+        wait_for_row(killed, process, rows(killed) + 1)
+        time.sleep(rng.uniform(0, 0.15))  # somewhere in an epoch, a write or a checkpoint
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+        process = start("resume", str(killed))
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert kills == 10
+    assert (killed / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert_same_episodes(whole, killed)
+    assert (killed / "summary.json").exists()
+
+
+def assert_same_episodes(a: Path, b: Path) -> None:
+    ours, theirs = RunFolder.open(a).episodes(), RunFolder.open(b).episodes()
+    assert list(ours) == list(theirs)
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name])
+
+
+@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae"])
+@pytest.mark.parametrize("config", [TOY, SMALL], ids=["toy", "mujoco"])
+def test_a_restored_trainer_continues_bit_for_bit(config: TrainConfig, advantage: Any, tmp_path: Path) -> None:
+    """Through a checkpoint on disk, with critics, baselines, sleeping bodies and all."""
+    from sbtrpo import checkpoint
+
+    config = dataclasses.replace(config, advantage=advantage, critic_passes=2)
+    trainer = Trainer(config)
+    for _ in range(2):
+        trainer.run_epoch()
+    checkpoint.save(tmp_path / "state", trainer.state_dict())
+    restored = Trainer(config)
+    restored.load_state_dict(checkpoint.load(tmp_path / "state"))
+    for _ in range(2):
+        ours, theirs = trainer.run_epoch(), restored.run_epoch()
+        np.testing.assert_array_equal(list(ours.row.values()), list(theirs.row.values()))
+    for ours, theirs in zip(trainer.policy.params, restored.policy.params, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_same_seed_gives_the_same_metrics_at_one_and_two_threads(tmp_path: Path) -> None:
+    runs = [sbtrpo.train(dataclasses.replace(SMALL, threads=n), tmp_path / str(n), quiet=True) for n in (1, 2)]
+    one, two = ((run / "metrics.csv").read_bytes() for run in runs)
+    assert one == two
+    other = sbtrpo.train(dataclasses.replace(SMALL, seed=2), tmp_path / "other", quiet=True)
+    assert (other / "metrics.csv").read_bytes() != one
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = dataclasses.replace(TOY, total_steps=3_000)
+    whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
+    run = sbtrpo.train(config, tmp_path / "damaged", quiet=True)
+    tensors = run / "checkpoints" / "epoch-000006" / "state.safetensors"
+    content = bytearray(tensors.read_bytes())
+    content[len(content) // 2] ^= 1
+    tensors.write_bytes(content)
+    sbtrpo.resume(run)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "epoch-000006" in printed
+    assert "resuming after epoch 5" in printed
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+@pytest.mark.slow
+def test_ctrl_c_finishes_the_epoch_saves_and_says_how_to_resume(tmp_path: Path) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    process = start("train", *flags(TOY), "--out", str(run))
+    wait_for_row(run, process, 3)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode == 0, output
+    assert f"sbtrpo resume {run}" in " ".join(output.split())
+    assert 3 <= rows(run) < TOY.epochs
+    resumed = start("resume", str(run))
+    output, _ = resumed.communicate()
+    assert resumed.returncode == 0, output
+    sbtrpo.train(TOY, whole, quiet=True)
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import math
+
+    from sbtrpo import training
+    from sbtrpo.algorithms import sb_trpo
+
+    def broken(policy: Any, batch: Any, config: Any) -> Any:
+        from sbtrpo.policy import flatten
+
+        return flatten(policy.params), dict.fromkeys(sb_trpo.DIAGNOSTICS, math.nan) | {
+            "skipped": 1.0,
+            "accepted_step": 0.0,
+        }
+
+    monkeypatch.setattr(training.sb_trpo, "update", broken)
+    with pytest.raises(training.TrainingError, match=r"10 updates in a row changed nothing.*smaller target_kl"):
+        sbtrpo.train(TOY, tmp_path / "run", quiet=True)
+    assert rows(tmp_path / "run") == 10
+    assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()
