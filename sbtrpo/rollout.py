@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.envs import Pool
-from sbtrpo.policy import MLP, Policy, gaussian_log_prob
+from sbtrpo.policy import Policy, gaussian_log_prob
 
 
 @dataclass
@@ -46,6 +46,19 @@ class Rollout:
     faults: int = 0
 
 
+def _numpy_network(policy: Policy) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """The policy's mean on NumPy arrays: for twenty observations at a time torch's overhead would be the cost."""
+    weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
+
+    def mean(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
+            x = np.tanh(x @ weight.T + bias)
+        out: NDArray[np.float32] = x @ weights[-2].T + weights[-1]
+        return out
+
+    return mean
+
+
 class Collector:
     """Runs a policy in a pool, epoch after epoch; episodes go on across epochs."""
 
@@ -71,12 +84,11 @@ class Collector:
         """T steps of every world."""
         pool, policy = self.pool, self.policy
         n, m = pool.num_worlds, len(policy.log_std)
-        params = [tensor.cpu() for tensor in policy.params]  # the network is too small to be worth a trip to a GPU
-        network, log_std = MLP(params[1:]), params[0]
-        noise = torch.exp(log_std) * torch.randn((steps, n, m), generator=self.generator)
+        log_std = policy.log_std.cpu()
+        act = _numpy_network(policy)
+        noise = (torch.exp(log_std) * torch.randn((steps, n, m), generator=self.generator)).numpy()
         obs = np.empty((steps, n, self._obs.shape[1]), np.float32)
-        mean = torch.empty((steps, n, m))
-        action = torch.empty((steps, n, m))
+        mean, action = np.empty((2, steps, n, m), np.float32)
         reward, cost = np.empty((2, steps, n), np.float32)
         terminated, truncated = np.zeros((2, steps, n), bool)
         time = np.empty((steps, n), np.float32)
@@ -87,9 +99,9 @@ class Collector:
         for t in range(steps):
             obs[t] = self._obs
             time[t] = self._age
-            mean[t] = network(torch.from_numpy(self._obs))
-            torch.add(mean[t], noise[t], out=action[t])
-            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(self._to_bounds(action[t].numpy()))
+            mean[t] = act(self._obs)
+            np.add(mean[t], noise[t], out=action[t])
+            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(self._to_bounds(action[t]))
             self._age += 1
             self._obs = self._normalise(raw)
             if "episode" in info:
@@ -108,8 +120,8 @@ class Collector:
         names = list(episodes[0]) if episodes else []
         return Rollout(
             obs=torch.from_numpy(obs),
-            action=action,
-            log_prob=gaussian_log_prob(mean, log_std, action),
+            action=torch.from_numpy(action),
+            log_prob=gaussian_log_prob(torch.from_numpy(mean), log_std, torch.from_numpy(action)),
             reward=torch.from_numpy(reward),
             cost=torch.from_numpy(cost),
             terminated=torch.from_numpy(terminated),
