@@ -1,0 +1,229 @@
+"""Speed of the learner at the paper's sizes, against what a textbook implementation does, as ratios within one run.
+
+    python benchmarks/update.py [--json] [--cg-iterations 16] [--repeats 5] [--threads N]
+
+Four things are timed on the same random data (20,000 x 60 observations, 2 actions, 64-64), one after the other in every
+repeat, and the medians compared:
+
+- our SB-TRPO update with a fixed number of CG iterations, and the same update as textbooks write it: for each Fisher
+  product a graph of the KL, a gradient with `create_graph` and a second backward, one CG solve after the other;
+- our update with the default tolerance;
+- one pass of fitting both critics in minibatches of 128, and the same with two networks, two optimisers and a
+  `DataLoader` over single samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from sbtrpo.algorithms import sb_trpo
+from sbtrpo.algorithms.critics import Critics
+from sbtrpo.algorithms.trust_region import Batch
+from sbtrpo.config import TrainConfig
+from sbtrpo.policy import Policy
+
+SAMPLES, OBSERVATION, ACTIONS = 20_000, 60, 2
+CRITIC_BATCH, L2, MAX_NORM = 128, 1e-3, 40.0
+
+
+def random_batch(policy: Policy, generator: torch.Generator) -> Batch:
+    """Observations, actions of the policy, and advantages that depend on them a little."""
+    obs = torch.randn((SAMPLES, OBSERVATION), generator=generator)
+    with torch.no_grad():
+        action = policy.mean(obs) + torch.randn((SAMPLES, ACTIONS), generator=generator)
+        log_prob = policy.log_prob(obs, action)
+    noise = torch.randn((2, SAMPLES), generator=generator)
+    reward = noise[0] + 0.3 * action[:, 0] * obs[:, 0]
+    cost = ((noise[1] + action[:, 1] * obs[:, 1]) > 2.5).float()
+    return Batch(obs, action, log_prob, (reward - reward.mean()) / reward.std(), cost - cost.mean())
+
+
+# ---- the textbook ------------------------------------------------------------------------------------------------
+
+
+class Actor(nn.Module):
+    """A Gaussian policy as a module."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        self.log_std = nn.Parameter(policy.log_std.clone())
+        self.network = nn.Sequential(
+            nn.Linear(OBSERVATION, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, ACTIONS)
+        )
+        with torch.no_grad():
+            for parameter, values in zip(self.network.parameters(), policy.params[1:], strict=True):
+                parameter.copy_(values)
+
+    def forward(self, obs: Tensor) -> torch.distributions.Normal:
+        """The distribution of each action dimension."""
+        return torch.distributions.Normal(self.network(obs), torch.exp(self.log_std))
+
+
+def flat_gradient(loss: Tensor, actor: Actor, create_graph: bool = False) -> Tensor:
+    gradients = torch.autograd.grad(loss, list(actor.parameters()), create_graph=create_graph)
+    return torch.cat([gradient.reshape(-1) for gradient in gradients])
+
+
+def textbook_cg(product: Callable[[Tensor], Tensor], b: Tensor, iterations: int) -> Tensor:
+    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
+    rr = r @ r
+    for _ in range(iterations):
+        z = product(p)
+        alpha = rr / (p @ z + 1e-12)
+        x += alpha * p
+        r -= alpha * z
+        new_rr = r @ r
+        p = r + new_rr / rr * p
+        rr = new_rr
+    return x
+
+
+def textbook_update(actor: Actor, batch: Batch, config: TrainConfig) -> Tensor:
+    """SB-TRPO's update with autograd throughout; parameters of the accepted step."""
+    with torch.no_grad():
+        old = actor(batch.obs)
+
+    def surrogate(advantage: Tensor) -> Tensor:
+        ratio = torch.exp(actor(batch.obs).log_prob(batch.action).sum(-1) - batch.log_prob)
+        return (ratio * advantage).mean()
+
+    def product(vector: Tensor) -> Tensor:
+        kl = torch.distributions.kl_divergence(old, actor(batch.obs)).mean()
+        gradient = flat_gradient(kl, actor, create_graph=True)
+        return flat_gradient(gradient @ vector, actor) + config.cg_damping * vector
+
+    steps, gradients = [], []
+    for advantage in (batch.advantage_r, batch.advantage_c):
+        g = flat_gradient(surrogate(advantage), actor)
+        x = textbook_cg(product, g, config.cg_iterations)
+        steps.append(torch.sqrt(2 * config.target_kl / (x @ product(x) + 1e-8)) * x)
+        gradients.append(g)
+    delta_r, delta_c, g_c = steps[0], -steps[1], gradients[1]
+    mu = sb_trpo.safety_share(float(g_c @ delta_r), float(g_c @ delta_c), config.beta)
+    delta = (1 - mu) * delta_r + mu * delta_c
+
+    theta = nn.utils.parameters_to_vector(actor.parameters()).detach().clone()
+    found, eta = theta, config.line_search_first
+    with torch.no_grad():
+        old_cost = surrogate(batch.advantage_c)
+        for _ in range(config.line_search_tries):
+            nn.utils.vector_to_parameters(theta + eta * delta, actor.parameters())
+            kl = torch.distributions.kl_divergence(old, actor(batch.obs)).mean()
+            if kl <= config.target_kl and surrogate(batch.advantage_c) <= old_cost:
+                found = theta + eta * delta
+                break
+            eta *= config.line_search_fraction
+        nn.utils.vector_to_parameters(theta, actor.parameters())
+    return found
+
+
+class DataLoaderCritics:
+    """Both critics as PyTorch tutorials fit them."""
+
+    def __init__(self, obs: Tensor, targets: Tensor) -> None:
+        self.networks = [
+            nn.Sequential(nn.Linear(OBSERVATION, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1))
+            for _ in targets
+        ]
+        self.optimisers = [torch.optim.Adam(network.parameters(), lr=1e-3) for network in self.networks]
+        self.parameters = [parameter for network in self.networks for parameter in network.parameters()]
+        self.loader = DataLoader(TensorDataset(obs, *targets), batch_size=CRITIC_BATCH, shuffle=True)
+
+    def fit(self) -> None:
+        """One pass over the data."""
+        for obs, *targets in self.loader:
+            loss = torch.zeros(())
+            for network, optimiser, target in zip(self.networks, self.optimisers, targets, strict=True):
+                optimiser.zero_grad()
+                loss = loss + nn.functional.mse_loss(network(obs).squeeze(-1), target)
+                for parameter in network.parameters():
+                    loss = loss + L2 * parameter.pow(2).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(self.parameters, MAX_NORM)
+            for optimiser in self.optimisers:
+                optimiser.step()
+
+
+# ---- measuring ---------------------------------------------------------------------------------------------------
+
+
+def medians(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Seconds of each, taken in turns so that a slow moment of the machine meets all of them alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats + 1):
+        for name, call in contestants.items():
+            started = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(taken[1:]) for name, taken in seconds.items()}  # the first one warms up
+
+
+def measure(cg_iterations: int, repeats: int) -> dict[str, float]:
+    generator = torch.Generator().manual_seed(0)
+    default = TrainConfig().resolved()
+    config = dataclasses.replace(default, cg_iterations=cg_iterations, cg_tolerance=0.0)
+    policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
+    batch = random_batch(policy, generator)
+    actor = Actor(policy)
+    ours, textbook = sb_trpo.update(policy, batch, config)[0], textbook_update(actor, batch, config)
+    gap = float((ours - textbook).norm() / (textbook - torch.cat([p.reshape(-1) for p in policy.params])).norm())
+    if not gap < 0.01:
+        raise SystemExit(f"both updates should agree, but differ by {gap:.2%} of the step: the times mean nothing")
+
+    targets = torch.randn((2, SAMPLES), generator=generator)
+    critics = Critics(2, OBSERVATION, (64, 64), 1e-3, generator)
+    loaded = DataLoaderCritics(batch.obs, targets)
+    found = medians(
+        {
+            "update_s": lambda: sb_trpo.update(policy, batch, config),
+            "textbook_update_s": lambda: textbook_update(actor, batch, config),
+            "default_update_s": lambda: sb_trpo.update(policy, batch, default),
+            "critic_pass_s": lambda: critics.fit(batch.obs, targets, CRITIC_BATCH, 1, L2, MAX_NORM, generator),
+            "dataloader_pass_s": loaded.fit,
+        },
+        repeats,
+    )
+    return {
+        **found,
+        "update_ratio": found["textbook_update_s"] / found["update_s"],
+        "critic_ratio": found["dataloader_pass_s"] / found["critic_pass_s"],
+        "cg_iterations": cg_iterations,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--cg-iterations", type=int, default=16, help="of both updates (the paper's cap is 50)")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=0, help="of PyTorch; 0 leaves its choice")
+    arguments = parser.parse_args()
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    found = measure(arguments.cg_iterations, arguments.repeats)
+    if arguments.json:
+        print(json.dumps({name: round(value, 5) for name, value in found.items()}))
+        return
+    rows = (
+        (f"update, {arguments.cg_iterations} CG iterations", "update_s", "textbook_update_s", "update_ratio"),
+        ("update, default tolerance", "default_update_s", None, None),
+        ("critics, one pass", "critic_pass_s", "dataloader_pass_s", "critic_ratio"),
+    )
+    print(f"{'':<30}{'ours':>10}{'textbook':>12}{'ratio':>9}   ({found['threads']:.0f} threads)")
+    for label, ours, other, ratio in rows:
+        beside = f"{1e3 * found[other]:>9.1f} ms{found[ratio]:>8.1f}x" if other and ratio else ""
+        print(f"{label:<30}{1e3 * found[ours]:>7.1f} ms{beside}")
+
+
+if __name__ == "__main__":
+    main()
