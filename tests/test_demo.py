@@ -195,13 +195,16 @@ def test_wrong_shapes_are_named() -> None:
 # ---- the README --------------------------------------------------------------------------------------------------
 
 
-def test_examples_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_of_the_readme_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parent.parent / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     names: dict[str, object] = {}
     for block in blocks:  # each goes on from those before it, its assertions included
         exec(block, names)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     assert "share of safe episodes: 0." in capsys.readouterr().out
 
 

@@ -156,8 +156,8 @@ class Critics:
 def one_blas_thread() -> Iterator[None]:
     """Keep NumPy's matrix products to one thread, where its BLAS is the OpenBLAS of its wheels.
 
-    Products of minibatches are too small to gain from a second thread, and lose a hundredfold when another process
-    holds its core: OpenBLAS waits for it at every single one.
+    Products of minibatches are too small to gain from a second thread, and took 30 to 50 times as long with one while
+    another process was busy on a two-core machine.
     """
     try:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]

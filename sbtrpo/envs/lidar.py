@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sbtrpo.envs.arrays import Array, greatest, reverse_axes
+from sbtrpo.envs.arrays import Array, copy, greatest, reverse_axes
 
 BINS = 16
 _WIDTH = 2 * math.pi / BINS
@@ -30,8 +30,11 @@ def ego(offset: Array, height: Array | None, frame: Array) -> tuple[Array, Array
         frame: (N, 3, 3), the robot's orientation; rows are world axes.
     """
     dx, dy = offset[:, :, 0].T, offset[:, :, 1].T
-    x = dx * frame[:, 0, 0] + dy * frame[:, 1, 0]
-    y = dx * frame[:, 0, 1] + dy * frame[:, 1, 1]
+    axes = copy(frame[:, :2, :2].reshape(-1, 4).T)  # (4, N): four short rows instead of strides through all bodies
+    x = dx * axes[0]
+    x += dy * axes[2]
+    y = dx * axes[1]
+    y += dy * axes[3]
     if height is not None:
         x -= height * frame[:, 2, 0]
         y -= height * frame[:, 2, 1]
@@ -75,7 +78,9 @@ def lidar(
     Returns:
         (N, kinds, 16) readings in [0, 1].
     """
-    strength = xp.maximum(1 / _WIDTH - distance / (max_range * _WIDTH), 0.0)
+    strength = distance * (-1 / (max_range * _WIDTH))
+    strength += 1 / _WIDTH
+    strength = xp.maximum(strength, 0.0)
     # With c = |φ - centre|, the distance around the circle is π - |c - π|; weights are in angles until `strength`,
     # which is in units of the bin's inverse width, turns them into fractions.
     weight = xp.abs(xp.atan2(y, x) - centres)

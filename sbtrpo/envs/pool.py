@@ -87,7 +87,7 @@ class Pool:
         """Apply one action to each world, (N, action_dim)."""
         outcome, failed = self.task.step(self._checked(action))
         obs = self.task.observe()
-        if failed is not None or suspicious(obs, outcome.reward):
+        if failed is not None or suspicious(obs) or suspicious(outcome.reward):
             failed = self._isolate(outcome, obs, failed)
         earned = copy(self._sums)  # to be overwritten
         earned[0] = outcome.reward
