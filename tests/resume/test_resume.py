@@ -55,11 +55,12 @@ def wait_for_row(run: Path, process: subprocess.Popen[str], count: int) -> None:
 @pytest.mark.slow
 def test_a_run_killed_ten_times_resumes_to_the_same_metrics(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    sbtrpo.train(TOY, whole, quiet=True)
+    config = dataclasses.replace(TOY, total_steps=60_000)  # long enough that ten kills fall within it
+    sbtrpo.train(config, whole, quiet=True)
     rng = np.random.default_rng(0)
-    process = start("train", *flags(TOY), "--out", str(killed))
+    process = start("train", *flags(config), "--out", str(killed))
     kills = 0
-    while kills < 10 and rows(killed) < TOY.epochs:
+    while kills < 10 and rows(killed) < config.epochs:
         wait_for_row(killed, process, rows(killed) + 1)
         time.sleep(rng.uniform(0, 0.15))  # somewhere in an epoch, a write or a checkpoint
         process.send_signal(signal.SIGKILL)
