@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+import numpy as np
+
 Array: TypeAlias = Any
 """An array of the namespace at hand: `numpy.ndarray` on the CPU engine, `torch.Tensor` on a GPU."""
 
@@ -46,9 +48,12 @@ def reverse_axes(array: Array) -> Array:
     return array.permute(2, 1, 0) if hasattr(array, "permute") else array.transpose(2, 1, 0)
 
 
-def greatest(array: Array, axis: int) -> Array:
-    """The greatest entries along an axis, without the detours of `xp.max`."""
-    return array.amax(axis) if hasattr(array, "amax") else array.max(axis=axis)
+def keep_greatest(array: Array, index: Array, values: Array) -> None:
+    """Raise entries of a flat array to the greatest of the values that point to them, in place."""
+    if hasattr(array, "scatter_reduce_"):
+        array.scatter_reduce_(0, index.reshape(-1), values.reshape(-1), "amax")
+    else:
+        np.maximum.at(array, index.reshape(-1), values.reshape(-1))
 
 
 def suspicious(array: Array) -> bool:

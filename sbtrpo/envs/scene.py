@@ -1,8 +1,8 @@
 """From a task spec to one compiled `MjModel`, and where its parts lie in the state.
 
 Only what the physics feels is in the model: the floor, the robot, solid objects and the gremlins' welds. Goals,
-hazards, circles and boundaries touch nothing; they are plain numbers of the task, and their bodies would cost a sixth
-of the stepping speed. The model is compiled once: a new episode writes positions into it and never recompiles.
+hazards, circles and boundaries touch nothing; they are plain numbers of the task, and bodies for them would only
+slow the engine. The model is compiled once: a new episode writes positions into it and never recompiles.
 """
 
 from __future__ import annotations

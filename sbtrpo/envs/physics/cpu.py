@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 _NONE = mujoco.mjtStage.mjSTAGE_NONE.value
 _ACC = mujoco.mjtStage.mjSTAGE_ACC.value
 _MOCAP_CONTROL = mujoco.mjtState.mjSTATE_MOCAP_POS.value
-_COUNT = 1  # of a warning's (last info, number)
 
 
 def available_cores() -> int:
@@ -49,7 +48,7 @@ class CpuPhysics:
         self.xpos = self.batch.bind("xpos")
         self.xmat = self.batch.bind("xmat").reshape(num_worlds, -1, 3, 3)
         self._fields: dict[str, NDArray[np.float64]] = {}
-        self._warnings = self.batch.warning[:, :, _COUNT]
+        self._warnings = self.batch.warning
         self._seen = self._warnings.copy()
 
     def field(self, name: str) -> NDArray[np.float64]:
@@ -62,10 +61,9 @@ class CpuPhysics:
         """Advance all worlds; None, or a mask of the failed ones."""
         errors = self.advance(substeps, forward, mocap)
         # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
-        changed = self._warnings != self._seen
-        if not errors and not changed.any():
+        if not errors and self._warnings.tobytes() == self._seen.tobytes():
             return None
-        failed: NDArray[np.bool_] = changed.any(axis=1)
+        failed: NDArray[np.bool_] = (self._warnings != self._seen).any(axis=(1, 2))
         failed[errors] = True
         self._seen[:] = self._warnings
         return failed

@@ -16,7 +16,7 @@ import numpy as np
 
 from sbtrpo.envs import layout
 from sbtrpo.envs.arrays import Array, clip, copy, none_of, reverse_axes, some, to_numpy, yaw_quaternion
-from sbtrpo.envs.lidar import BINS, bin_centres, ego, lidar, runs_of
+from sbtrpo.envs.lidar import BINS, ego, first_bins, lidar
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
@@ -96,8 +96,9 @@ class Navigation(ABC):
         self._substep = xp.arange(spec.substeps, **self._like) * scene.robot.timestep
 
         self._seen = [group.kind for group in spec.groups if group.lidar]
-        self._runs = runs_of([self.slices[kind] for kind in self._seen])
-        self._centres = bin_centres(xp, self.worlds.objects)
+        seen = [self.slices[kind] for kind in self._seen]
+        self._first_bins = first_bins(xp, seen, spec.num_objects, n, self._like["device"])
+        self._dark = xp.zeros((n, len(seen) + 1, BINS), **self._like)
         self.observation_slices = self._parts()
         self._sense_dim = scene.robot.sense_dim
         self.observation_size = self._sense_dim + BINS * len(self._seen)
@@ -257,10 +258,12 @@ class Navigation(ABC):
         robot = self.scene.robot
         x, y = ego(worlds.offset, worlds.position[:, 2] if robot.free else None, worlds.frame)
         distance = self.xp.sqrt(x * x + y * y if robot.free else worlds.squared.T)
-        seen = lidar(self.xp, x, y, distance, self._runs, self.spec.lidar_range, self._centres)
-        observation = copy(self._blank if rows is None else self._blank[: len(seen)])
+        n = distance.shape[1]
+        readings = copy(self._dark[:n])
+        lidar(self.xp, x, y, distance, self.spec.lidar_range, self._first_bins[:, :n], readings)
+        observation = copy(self._blank[:n])
         observation[:, : self._sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
-        observation[:, self._sense_dim :].reshape(seen.shape)[:] = seen
+        observation[:, self._sense_dim :] = readings.reshape(n, -1)[:, :-BINS]
         return observation
 
     def state_dict(self) -> dict[str, Any]:
