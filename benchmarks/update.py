@@ -1,15 +1,21 @@
 """Speed of the learner at the paper's sizes, against what a textbook implementation does, as ratios within one run.
 
-    python benchmarks/update.py [--json] [--cg-iterations 16] [--repeats 5] [--threads N]
+    python benchmarks/update.py [--json] [--cg-iterations 16] [--repeats 7] [--threads N]
+    python benchmarks/update.py --methods [--json] [--epochs 3]
 
-Four things are timed on the same random data (20,000 x 60 observations, 2 actions, 64-64), one after the other in every
-repeat, and the medians compared:
+The first form times these on the same random data (20,000 x 60 observations, 2 actions, 64-64), one after the other in
+every repeat, and compares the medians:
 
 - our SB-TRPO update with a fixed number of CG iterations, and the same update as textbooks write it: for each Fisher
   product a graph of the KL, a gradient with `create_graph` and a second backward, one CG solve after the other;
 - our update with the default tolerance;
 - one pass of fitting both critics in minibatches of 128, and the same with two networks, two optimisers and a
-  `DataLoader` over single samples.
+  `DataLoader` over single samples;
+- one pass of PPO-Lag's update in minibatches of 64, policy and both critics, and the same with a `DataLoader`.
+
+The second form trains every method on Point Goal at its own settings for some epochs, in turns, and gives the mean
+seconds of an update (advantages, multipliers, policy and critics), its ratio to SB-TRPO's in the same run, and the
+share of an update that goes into computing both gradients and the report where the method itself does not need them.
 """
 
 from __future__ import annotations
@@ -25,11 +31,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from sbtrpo.algorithms import sb_trpo
+from sbtrpo.algorithms import make_method
+from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.critics import Critics
-from sbtrpo.algorithms.trust_region import Batch
+from sbtrpo.algorithms.sb_trpo import safety_share
+from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.catalogue import METHODS
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy
+from sbtrpo.policy import Policy, flatten
+from sbtrpo.training import Trainer
 
 SAMPLES, OBSERVATION, ACTIONS = 20_000, 60, 2
 CRITIC_BATCH, L2, MAX_NORM = 128, 1e-3, 40.0
@@ -108,7 +118,7 @@ def textbook_update(actor: Actor, batch: Batch, config: TrainConfig) -> Tensor:
         steps.append(torch.sqrt(2 * config.target_kl / (x @ product(x) + 1e-8)) * x)
         gradients.append(g)
     delta_r, delta_c, g_c = steps[0], -steps[1], gradients[1]
-    mu = sb_trpo.safety_share(float(g_c @ delta_r), float(g_c @ delta_c), config.beta)
+    mu = safety_share(float(g_c @ delta_r), float(g_c @ delta_c), config.beta)
     delta = (1 - mu) * delta_r + mu * delta_c
 
     theta = nn.utils.parameters_to_vector(actor.parameters()).detach().clone()
@@ -153,6 +163,37 @@ class DataLoaderCritics:
                 optimiser.step()
 
 
+class DataLoaderPPOLag:
+    """PPO-Lag as its public implementations run it: single samples from a `DataLoader`, three optimisers, one loss."""
+
+    def __init__(self, policy: Policy, batch: Batch, config: TrainConfig) -> None:
+        assert batch.targets is not None
+        self.actor, self.config = Actor(policy), config
+        self.critics = DataLoaderCritics(batch.obs, batch.targets)
+        columns = (batch.obs, batch.action, batch.log_prob, batch.advantage_r, batch.advantage_c, *batch.targets)
+        self.loader = DataLoader(TensorDataset(*columns), batch_size=config.policy_batch, shuffle=True)
+        self.optimisers = [torch.optim.Adam(self.actor.parameters(), lr=3e-4), *self.critics.optimisers]
+        self.parameters = [*self.actor.parameters(), *self.critics.parameters]
+
+    def fit(self) -> None:
+        """One pass over the data."""
+        clip, multiplier = self.config.clip, self.config.multiplier_init
+        for obs, action, log_prob, advantage_r, advantage_c, *targets in self.loader:
+            for optimiser in self.optimisers:
+                optimiser.zero_grad()
+            ratio = torch.exp(self.actor(obs).log_prob(action).sum(-1) - log_prob)
+            advantage = (advantage_r - multiplier * advantage_c) / (1 + multiplier)
+            loss = -torch.min(ratio * advantage, torch.clamp(ratio, 1 - clip, 1 + clip) * advantage).mean()
+            for network, target in zip(self.critics.networks, targets, strict=True):
+                loss = loss + nn.functional.mse_loss(network(obs).squeeze(-1), target)
+                for parameter in network.parameters():
+                    loss = loss + L2 * parameter.pow(2).sum()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.parameters, MAX_NORM)
+            for optimiser in self.optimisers:
+                optimiser.step()
+
+
 # ---- measuring ---------------------------------------------------------------------------------------------------
 
 
@@ -172,23 +213,36 @@ def measure(cg_iterations: int, repeats: int) -> dict[str, float]:
     default = TrainConfig().resolved()
     config = dataclasses.replace(default, cg_iterations=cg_iterations, cg_tolerance=0.0)
     policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
-    batch = random_batch(policy, generator)
+    start = flatten(policy.params)
+    batch = dataclasses.replace(random_batch(policy, generator), targets=torch.randn((2, SAMPLES), generator=generator))
+    assert batch.targets is not None
     actor = Actor(policy)
-    ours, textbook = sb_trpo.update(policy, batch, config)[0], textbook_update(actor, batch, config)
-    gap = float((ours - textbook).norm() / (textbook - torch.cat([p.reshape(-1) for p in policy.params])).norm())
+
+    def update(settings: TrainConfig, critics: Critics | None = None) -> Tensor:
+        """One update from the start."""
+        policy.set(start)
+        make_method(policy, critics, settings, generator).update(batch, 10.0, 0.0)
+        return flatten(policy.params)
+
+    ours, textbook = update(config), textbook_update(actor, batch, config)
+    gap = float((ours - textbook).norm() / (textbook - start).norm())
     if not gap < 0.01:
         raise SystemExit(f"both updates should agree, but differ by {gap:.2%} of the step: the times mean nothing")
 
-    targets = torch.randn((2, SAMPLES), generator=generator)
+    policy.set(start)
+    ppo_lag = TrainConfig(algo="ppo_lag", policy_passes=1, target_kl=1e9).resolved()
     critics = Critics(2, OBSERVATION, (64, 64), 1e-3, generator)
-    loaded = DataLoaderCritics(batch.obs, targets)
+    loaded, loaded_ppo = DataLoaderCritics(batch.obs, batch.targets), DataLoaderPPOLag(policy, batch, ppo_lag)
+    targets = batch.targets
     found = medians(
         {
-            "update_s": lambda: sb_trpo.update(policy, batch, config),
+            "update_s": lambda: update(config),
             "textbook_update_s": lambda: textbook_update(actor, batch, config),
-            "default_update_s": lambda: sb_trpo.update(policy, batch, default),
+            "default_update_s": lambda: update(default),
             "critic_pass_s": lambda: critics.fit(batch.obs, targets, CRITIC_BATCH, 1, L2, MAX_NORM, generator),
             "dataloader_pass_s": loaded.fit,
+            "ppo_lag_pass_s": lambda: update(ppo_lag, critics),
+            "dataloader_ppo_lag_pass_s": loaded_ppo.fit,
         },
         repeats,
     )
@@ -196,31 +250,99 @@ def measure(cg_iterations: int, repeats: int) -> dict[str, float]:
         **found,
         "update_ratio": found["textbook_update_s"] / found["update_s"],
         "critic_ratio": found["dataloader_pass_s"] / found["critic_pass_s"],
+        "ppo_lag_ratio": found["dataloader_ppo_lag_pass_s"] / found["ppo_lag_pass_s"],
         "cg_iterations": cg_iterations,
         "threads": torch.get_num_threads(),
     }
 
 
+def logging_seconds(family: str) -> float:
+    """Seconds that an update spends on gradients and numbers for the report alone, on random data of Point Goal's size.
+
+    A trust-region method needs its region and one gradient anyway; a first-order method needs neither.
+    """
+    generator = torch.Generator().manual_seed(0)
+    policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
+    batch = random_batch(policy, generator)
+    region = TrustRegion(policy, batch, "sum_over_dims", 0.0)
+    single = dataclasses.replace(batch, advantage_c=torch.zeros(0), advantage_r=batch.advantage_r)
+    alone = TrustRegion(policy, single, "sum_over_dims", 0.0)
+    z = (batch.action - alone.network.output) * batch.advantage_r[:, None] / SAMPLES
+    theta = flatten(policy.params) + 1e-3
+
+    def both() -> None:
+        gradients = (
+            region if family == "trust region" else TrustRegion(policy, batch, "sum_over_dims", 0.0)
+        ).gradients()
+        trial = region.old if family == "trust region" else region.evaluate(theta)
+        report(region, gradients, theta, trial)
+
+    found = medians({"both": both, "one": lambda: alone.network.pullback(z.T[:, None, :].contiguous())}, 7)
+    return found["both"] - (found["one"] if family == "trust region" else 0.0)
+
+
+def compare_methods(epochs: int, task: str = "SafetyPointGoal2-v0") -> list[dict[str, object]]:
+    """Every method in training, in turns: seconds of an update."""
+    trainers = {name: Trainer(TrainConfig(task=task, algo=name)) for name in METHODS}
+    seconds: dict[str, list[float]] = {name: [] for name in METHODS}
+    passes: dict[str, list[float]] = {name: [] for name in METHODS}
+    for _ in range(epochs + 1):
+        for name, trainer in trainers.items():
+            epoch = trainer.run_epoch()
+            seconds[name].append(epoch.timing["update_seconds"])
+            passes[name].append(epoch.row.get("passes", float("nan")))
+    unit = statistics.mean(seconds["sb-trpo"][1:])  # the first one warms up
+    logging = {family: logging_seconds(family) for family in ("trust region", "first order")}
+    rows = []
+    for name, taken in seconds.items():
+        mean = statistics.mean(taken[1:])
+        rows.append(
+            {
+                "method": name,
+                "update_s": round(mean, 3),
+                "update_std_s": round(statistics.pstdev(taken[1:]), 3),
+                "ratio": round(mean / unit, 2),
+                "passes": round(statistics.mean(passes[name][1:]), 1),
+                "logging_share": round(logging[METHODS[name].family] / mean, 4),
+            }
+        )
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    parser.add_argument("--methods", action="store_true", help="every method's update on Point Goal")
+    parser.add_argument("--epochs", type=int, default=3, help="with --methods: epochs that count, after one to warm up")
     parser.add_argument("--cg-iterations", type=int, default=16, help="of both updates (the paper's cap is 50)")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=0, help="of PyTorch; 0 leaves its choice")
     arguments = parser.parse_args()
     if arguments.threads:
         torch.set_num_threads(arguments.threads)
+    if arguments.methods:
+        rows = compare_methods(arguments.epochs)
+        for row in rows:
+            if arguments.json:
+                print(json.dumps(row))
+            else:
+                print(
+                    f"{row['method']:<16}{row['update_s']:>9.3f} s ± {row['update_std_s']:.3f}{row['ratio']:>8.2f}x"
+                    f"{row['passes']:>7} passes{100 * float(str(row['logging_share'])):>7.1f} % for the report"
+                )
+        return
     found = measure(arguments.cg_iterations, arguments.repeats)
     if arguments.json:
         print(json.dumps({name: round(value, 5) for name, value in found.items()}))
         return
-    rows = (
+    lines = (
         (f"update, {arguments.cg_iterations} CG iterations", "update_s", "textbook_update_s", "update_ratio"),
         ("update, default tolerance", "default_update_s", None, None),
         ("critics, one pass", "critic_pass_s", "dataloader_pass_s", "critic_ratio"),
+        ("PPO-Lag, one pass", "ppo_lag_pass_s", "dataloader_ppo_lag_pass_s", "ppo_lag_ratio"),
     )
     print(f"{'':<30}{'ours':>10}{'textbook':>12}{'ratio':>9}   ({found['threads']:.0f} threads)")
-    for label, ours, other, ratio in rows:
+    for label, ours, other, ratio in lines:
         beside = f"{1e3 * found[other]:>9.1f} ms{found[ratio]:>8.1f}x" if other and ratio else ""
         print(f"{label:<30}{1e3 * found[ours]:>7.1f} ms{beside}")
 

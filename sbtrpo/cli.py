@@ -1,4 +1,4 @@
-"""The command line: `sbtrpo train`, `resume`, `evaluate`, `tasks`, `demo`."""
+"""The command line: `sbtrpo train`, `resume`, `evaluate`, `tasks`, `algorithms`, `demo`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import tyro
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from sbtrpo import evaluation, training
+from sbtrpo import algorithm_docs, catalogue, evaluation, training
 from sbtrpo.checkpoint import DamagedCheckpoint
 from sbtrpo.config import TrainConfig
 from sbtrpo.demo import run_demo, run_training_demo
@@ -162,6 +163,35 @@ def _objects(spec: TaskSpec) -> str:
         (f"{group.count} " if group.count > 1 else "") + group.kind.replace("_", " ") + ("*" if group.cost else "")
         for group in spec.groups
     )
+
+
+@app.command
+def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NAME]")] = None) -> None:
+    """List the algorithms, or show one: what it does, its settings, and the quirks of its published code.
+
+    Args:
+        name: of an algorithm; hyphens and underscores are alike.
+    """
+    console = Console(highlight=False)
+    if name is None:
+        title = "`sbtrpo algorithms <name>` shows the settings of one"
+        console.print(_listing_table(algorithm_docs.methods(), title))
+        return
+    method = catalogue.method(name)
+    console.print(f"[bold]{escape(method.title)}[/bold] ({escape(method.name)}): {escape(method.summary)}")
+    console.print(f"Source: {escape(method.source)}")
+    console.print(_listing_table(algorithm_docs.settings(method), "settings, as of fidelity paper"))
+    console.print(_listing_table(algorithm_docs.quirks(method), "what fidelity decides"))
+
+
+def _listing_table(listing: algorithm_docs.Listing, title: str) -> Table:
+    """Names in one piece, all else as wide as the terminal allows."""
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    for k, column in enumerate(listing.columns):
+        table.add_column(column, no_wrap=k == 0)
+    for row in listing.rows:
+        table.add_row(*map(escape, row))
+    return table
 
 
 def main(args: Sequence[str] | None = None) -> int:

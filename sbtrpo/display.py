@@ -15,7 +15,9 @@ from rich.table import Table
 Numbers = Mapping[str, float]
 
 RESULTS = (("reward", ".2f"), ("cost", ".2f"), ("safety_probability", ".2f"), ("safe_reward", ".2f"))
-UPDATE = (("mu", ".3f"), ("accepted_step", ".3f"), ("skipped_updates", ".0f"), ("faults", ".0f"))
+OWN = (("mu", ".3f"), ("multiplier", ".3f"), ("penalty", ".2f"), ("case", ".0f"), ("recovering", ".0f"))
+"""A method's own number, the first of these that it has."""
+UPDATE = (("accepted_step", ".3f"), ("skipped_updates", ".0f"), ("faults", ".0f"))
 
 
 class Display:
@@ -69,7 +71,7 @@ class Display:
 
         Args:
             row: `epoch` and `steps` so far, and what there is of `reward`, `cost`, `safety_probability`, `safe_reward`,
-                `mu`, `accepted_step`, `skipped_updates`, `faults`.
+                the method's own number, `accepted_step`, `skipped_updates`, `faults`.
             timing: what there is of `rollout_seconds`, `update_seconds` and `epoch_seconds`, the whole epoch.
         """
         if self.quiet:
@@ -111,7 +113,7 @@ def table(row: Numbers, rates: Numbers) -> Table:
     grid = Table(box=None, padding=(0, 2), show_header=True, header_style="bold")
     groups = {
         "last 50 episodes": [(name.replace("_", " "), _text(row, name, form)) for name, form in RESULTS],
-        "updates": [(name.replace("_", " "), _text(row, name, form)) for name, form in UPDATE],
+        "updates": [(name.replace("_", " "), _text(row, name, form)) for name, form in _of_update(row)],
         "speed": [
             ("steps/s rollout", _text(rates, "rollout", ",.0f")),
             ("steps/s overall", _text(rates, "overall", ",.0f")),
@@ -130,10 +132,16 @@ def table(row: Numbers, rates: Numbers) -> Table:
 def plain_line(row: Numbers, rates: Numbers, total_epochs: int) -> str:
     """An epoch's numbers in one line."""
     parts = [f"epoch {int(row['epoch'])}/{total_epochs}", f"steps {int(row['steps'])}"]
-    parts += [f"{name.replace('_', ' ')} {_text(row, name, form)}" for name, form in (*RESULTS, *UPDATE)]
+    parts += [f"{name.replace('_', ' ')} {_text(row, name, form)}" for name, form in (*RESULTS, *_of_update(row))]
     parts.append(f"{_text(rates, 'rollout', '.0f')} steps/s rollout, {_text(rates, 'overall', '.0f')} overall")
     parts.append(f"{_text(rates, 'updating', '.0%')} updating")
     return "  ".join(parts)
+
+
+def _of_update(row: Numbers) -> list[tuple[str, str]]:
+    """What is shown of an update: the method's own number, if it has one, and those that all have."""
+    own = next(((name, form) for name, form in OWN if name in row), ("kl", ".4f"))
+    return [own, *UPDATE]
 
 
 def _text(numbers: Numbers, name: str, form: str) -> str:

@@ -61,8 +61,8 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last") 
     config = folder.config
     _, state = CheckpointStore(folder.checkpoints).load(which)
     saved = state["policy"]
-    sizes = saved["params"][1].shape[1], len(saved["params"][0])
-    policy = Policy(sizes[0], sizes[1], config.hidden, torch.Generator())
+    inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
+    policy = Policy(inputs, actions, config.hidden, torch.Generator(), discrete=discrete)
     policy.load_state_dict(saved)
     return policy
 
@@ -125,15 +125,11 @@ def play(
     pool = make_pool(task, min(episodes, WORLDS), seed, threads=threads)
     obs, _ = pool.reset()
     share = -(-episodes // pool.num_worlds)
-    noise = np.random.default_rng(seed)
-    std = np.exp(policy.log_std.cpu().numpy())
+    noise = torch.Generator().manual_seed(seed)
     done = np.zeros(pool.num_worlds, np.int64)
     found: dict[str, list[tuple[int, int, float]]] = {"return": [], "cost": [], "length": []}
     while (done < share).any():
-        action = policy.act(obs, deterministic=True)
-        if not deterministic:
-            action = action + std * noise.standard_normal(action.shape, np.float32)
-        obs, _, _, _, _, info = pool.step(action)
+        obs, _, _, _, _, info = pool.step(policy.act(obs, deterministic, generator=noise))
         if "episode" in info:
             for world in np.flatnonzero(info["_episode"] & (done < share)):
                 for name, values in found.items():

@@ -46,6 +46,11 @@ class EpisodeWindows:
             self._window = np.concatenate([self._window, episode[None]])[-WINDOW:]
             self._noted = np.concatenate([self._noted, self._window.mean(axis=0)[None]])
 
+    @property
+    def begun(self) -> bool:
+        """Whether any episode has finished."""
+        return len(self._window) > 0
+
     def epoch_statistics(self) -> dict[str, float]:
         """The statistics of this epoch and the number of its `episodes`; then the next epoch begins.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.envs import Pool
-from sbtrpo.policy import Policy, gaussian_log_prob
+from sbtrpo.policy import Policy
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Rollout:
     obs: Tensor
     """(T, N, obs_dim)"""
     action: Tensor
-    """(T, N, action_dim), as sampled: neither clipped nor scaled."""
+    """(T, N, action_dim), as sampled: neither clipped nor scaled; the number of a choice."""
     log_prob: Tensor
     """(T, N)"""
     reward: Tensor
@@ -47,7 +47,7 @@ class Rollout:
 
 
 def _numpy_network(policy: Policy) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """The policy's mean on NumPy arrays: for twenty observations at a time torch's overhead would be the cost."""
+    """The policy's network on NumPy arrays: for twenty observations at a time torch's overhead would be the cost."""
     weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
 
     def mean(x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -64,9 +64,6 @@ class Collector:
 
     def __init__(self, pool: Pool, policy: Policy, generator: torch.Generator) -> None:
         self.pool, self.policy, self.generator = pool, policy, generator
-        space = pool.single_action_space
-        self._low, self._span = space.low.astype(np.float32), (space.high - space.low).astype(np.float32) / 2
-        self._identity = bool((space.low == -1).all() and (space.high == 1).all())
         self._age = np.zeros(pool.num_worlds, np.int64)
         self._obs: NDArray[np.float32] = np.zeros((pool.num_worlds, pool.task.observation_size), np.float32)
 
@@ -82,13 +79,14 @@ class Collector:
     @torch.no_grad()
     def collect(self, steps: int) -> Rollout:
         """T steps of every world."""
-        pool, policy = self.pool, self.policy
-        n, m = pool.num_worlds, len(policy.log_std)
+        pool, policy, head = self.pool, self.policy, self.policy.head
+        n = pool.num_worlds
         log_std = policy.log_std.cpu()
-        act = _numpy_network(policy)
-        noise = (torch.exp(log_std) * torch.randn((steps, n, m), generator=self.generator)).numpy()
+        network, spread = _numpy_network(policy), log_std.numpy()
+        noise = head.noise(torch, (steps, n), self.generator).numpy()
         obs = np.empty((steps, n, self._obs.shape[1]), np.float32)
-        mean, action = np.empty((2, steps, n, m), np.float32)
+        outputs = np.empty((steps, n, head.outputs), np.float32)
+        action = np.empty((steps, n, head.action_size), np.float32)
         reward, cost = np.empty((2, steps, n), np.float32)
         terminated, truncated = np.zeros((2, steps, n), bool)
         time = np.empty((steps, n), np.float32)
@@ -99,9 +97,9 @@ class Collector:
         for t in range(steps):
             obs[t] = self._obs
             time[t] = self._age
-            mean[t] = act(self._obs)
-            np.add(mean[t], noise[t], out=action[t])
-            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(self._to_bounds(action[t]))
+            outputs[t] = network(self._obs)
+            action[t] = head.sample(np, outputs[t], spread, noise[t])
+            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(policy.to_env(action[t]))
             self._age += 1
             self._obs = self._normalise(raw)
             if "episode" in info:
@@ -121,7 +119,7 @@ class Collector:
         return Rollout(
             obs=torch.from_numpy(obs),
             action=torch.from_numpy(action),
-            log_prob=gaussian_log_prob(torch.from_numpy(mean), log_std, torch.from_numpy(action)),
+            log_prob=head.log_prob(torch, torch.from_numpy(outputs), log_std, torch.from_numpy(action)),
             reward=torch.from_numpy(reward),
             cost=torch.from_numpy(cost),
             terminated=torch.from_numpy(terminated),
@@ -133,12 +131,6 @@ class Collector:
             episodes={name: np.concatenate([part[name] for part in episodes]) for name in names},
             faults=pool.faults - faults,
         )
-
-    def _to_bounds(self, action: NDArray[np.float32]) -> NDArray[np.float32]:
-        """From [-1, 1] to the environment's bounds, without clipping."""
-        if self._identity:
-            return action
-        return (self._low + (action + 1) * self._span).astype(np.float32)
 
     def state_dict(self) -> dict[str, Any]:
         """The pool, what it showed last, and the noise generator."""

@@ -22,10 +22,8 @@ import math
 import os
 import platform
 import time
-import tomllib
-import typing
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,9 +35,10 @@ from numpy.typing import NDArray
 
 from sbtrpo.checkpoint import sync_folder, write_atomically
 from sbtrpo.config import TrainConfig
+from sbtrpo.config_file import read_config, write_config
+from sbtrpo.curves import curves_png
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from torch.utils.tensorboard import SummaryWriter
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
@@ -182,8 +181,9 @@ class RunFolder:
 
     def draw_curves(self) -> Path:
         """Draw curves.png from metrics.csv."""
-        c = self.config
-        title = f"{c.task}, {c.algo}, β = {c.beta:g}, advantage {c.advantage}, seed {c.seed}"
+        c = self.config.resolved()
+        bias = "" if c.beta is None else f", β = {c.beta:g}"
+        title = f"{c.task}, {c.algo}{bias}, advantage {c.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
@@ -213,58 +213,11 @@ class RunFolder:
         return content
 
 
-# ---- config.toml -----------------------------------------------------------------------------------------------------
-
-
-def write_config(path: Path, config: TrainConfig) -> None:
-    """Write every setting; TOML has no null, so a setting that is None is a comment."""
-    lines = ["# Every setting of this run; `sbtrpo train --help` says what they mean.", ""]
-    for name, value in dataclasses.asdict(config).items():
-        lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
-    write_atomically(path, ("\n".join(lines) + "\n").encode())
-
-
-def read_config(path: Path) -> TrainConfig:
-    """The settings of a config.toml; what it leaves out has its default."""
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
-    hints = typing.get_type_hints(TrainConfig)
-    for name in settings:
-        if name not in hints:
-            raise ValueError(f"{path} has a setting that sbtrpo does not know: {name}; correct or remove it")
-    try:
-        return TrainConfig(**{name: _as_hinted(value, hints[name]) for name, value in settings.items()})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(_toml(item) for item in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)  # TOML's basic strings escape as JSON's do
-    return repr(value)
-
-
-def _as_hinted(value: Any, hint: Any) -> Any:
-    """Undo what TOML changes: tuples become arrays, and people write 1 for 1.0."""
-    if isinstance(value, list):
-        return tuple(value)
-    wanted = (hint, *typing.get_args(hint))
-    if type(value) is int and float in wanted and int not in wanted:
-        return float(value)
-    return value
-
-
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
     extended = dataclasses.replace(old, total_steps=new.total_steps)
     if extended.digest() == new.digest() and old.seed == new.seed:
         return
-    before, after = dataclasses.asdict(extended), dataclasses.asdict(new)
+    before, after = dataclasses.asdict(extended.resolved()), dataclasses.asdict(new.resolved())
     changed = ", ".join(f"{k} ({before[k]!r}, now {after[k]!r})" for k in before if before[k] != after[k])
     raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
 
@@ -456,57 +409,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-# ---- curves.png ------------------------------------------------------------------------------------------------------
-
-PANELS = (  # colours of Okabe and Ito, which the colour-blind tell apart
-    ("reward", "reward", "#0072B2"),
-    ("cost", "cost", "#D55E00"),
-    ("safety_probability", "safety probability", "#009E73"),
-    ("safe_reward", "safe reward", "#CC79A7"),
-)
-SMOOTHING = 20
-"""Epochs in the trailing mean, as in the paper's figures."""
-
-
-def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
-    """Reward, cost, safety probability and safe reward against steps, as a PNG."""
-    from matplotlib.figure import Figure  # here: it takes half a second, which a run's start need not wait for
-
-    steps = metrics.get("steps", metrics.get("epoch", np.empty(0)))
-    figure = Figure(figsize=(10, 6), dpi=130, layout="constrained")
-    axes = figure.subplots(2, 2, sharex=True)
-    for axis, (key, label, colour) in zip(axes.flat, PANELS, strict=True):
-        _panel(axis, steps, metrics.get(key, np.full(len(steps), np.nan)), label, colour)
-    for axis in axes[1]:
-        axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
-    figure.suptitle(title, fontsize=11)
-    note = f"means over the last 50 episodes; bold: trailing mean of {SMOOTHING} epochs"
-    figure.text(0.995, 0.005, note, ha="right", va="bottom", fontsize=7, color="0.4")
-    figure.get_layout_engine().set(rect=(0, 0.02, 1, 0.98))  # type: ignore[union-attr, call-arg]
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], label: str, colour: str) -> None:
-    axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
-    marker = "o" if len(steps) == 1 else None  # one point makes no line
-    axes.plot(steps, list(trailing_means(values)), color=colour, linewidth=1.8, marker=marker)
-    axes.set_title(label, fontsize=10, loc="left")
-    axes.grid(color="0.9", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
-    if label == "safety probability":
-        axes.set_ylim(-0.03, 1.03)
-    elif label == "cost":
-        axes.set_ylim(bottom=0)
-
-
-def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:
-    """The mean of each value and those before it in the window, NaNs left out."""
-    for end in range(1, len(values) + 1):
-        recent = values[max(0, end - window) : end]
-        finite = recent[np.isfinite(recent)]
-        yield float(finite.mean()) if len(finite) else math.nan

@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.advantages import baseline_features, centre, fit_baseline, gae, returns_to_go, standardise
-from sbtrpo.algorithms import sb_trpo
+from sbtrpo.algorithms import make_method
+from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.critics import Critics
-from sbtrpo.algorithms.trust_region import Batch
 from sbtrpo.checkpoint import CheckpointStore
 from sbtrpo.config import TrainConfig
 from sbtrpo.display import Display
 from sbtrpo.envs import make_pool
 from sbtrpo.metrics import EpisodeWindows
-from sbtrpo.policy import Policy, unflatten
+from sbtrpo.policy import make_policy
 from sbtrpo.rollout import Collector, Rollout
 from sbtrpo.runlog import RunFolder, default_path
 
@@ -63,19 +63,20 @@ class Advantages:
 
 
 class Trainer:
-    """SB-TRPO on one task."""
+    """A method on one task."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config = config.resolved()
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
-        size, actions = pool.task.observation_size, pool.single_action_space.shape[0]
+        size, space = pool.task.observation_size, pool.single_action_space
         heads = {"gae": 2, "gae-reward": 1}.get(config.advantage, 0)
         self.critics: Critics | None = None
         if heads:
             self.critics = Critics(heads, size, config.hidden, config.critic_learning_rate, self._init, config.device)
-        self.policy = Policy(size, actions, config.hidden, self._init, config.device)
+        self.policy = make_policy(size, space, config.hidden, self._init, config.device)
+        self.method = make_method(self.policy, self.critics, config, self._orders)
         self.collector = Collector(pool, self.policy, noise)
         self.collector.start()
         self.windows = EpisodeWindows()
@@ -89,25 +90,20 @@ class Trainer:
         started = time.perf_counter()
         rollout = self.collector.collect(self.config.steps_per_world)
         collected = time.perf_counter()
-        advantages = self._advantages(rollout)
-        batch = self._batch(rollout, advantages)
-        theta, diagnostics = sb_trpo.update(self.policy, batch, self.config)
-        self._set(theta)
-        losses = self._fit(batch.obs, advantages)
+        batch = self._batch(rollout, self._advantages(rollout))
+        cost, statistics = self._statistics(rollout)
+        diagnostics = self.method.update(batch, cost, self.epoch / self.config.epochs)
         updated = time.perf_counter()
 
         self.epoch += 1
         self.faults += rollout.faults
         self._count(diagnostics)
-        if rollout.episodes:
-            finished = rollout.episodes
-            self.windows.add(finished["return"], finished["cost"], finished["length"])
         row = {
             "epoch": float(self.epoch),
             "steps": float(self.epoch * self.config.steps_per_epoch),
-            **self.windows.epoch_statistics(),
+            **statistics,
+            "cost_statistic": cost,
             **diagnostics,
-            **losses,
             "log_std": float(self.policy.log_std.mean()),
             "skipped_updates": float(self.skipped),
             "faults": float(self.faults),
@@ -119,6 +115,20 @@ class Trainer:
             "steps_per_second": self.config.steps_per_epoch / (updated - started),
         }
         return Epoch(row, rollout.episodes, timing)
+
+    def _statistics(self, rollout: Rollout) -> tuple[float, dict[str, float]]:
+        """The cost that the method reads, and the statistics of this epoch's episodes.
+
+        Before any episode has ended that cost is 0. The published code also reads 0 in the first epoch in which one
+        ends; and an epoch without one, which is fatal there, repeats the statistic before it.
+        """
+        before = self.windows.begun
+        if rollout.episodes:
+            finished = rollout.episodes
+            self.windows.add(finished["return"], finished["cost"], finished["length"])
+        statistics = self.windows.epoch_statistics()
+        unread = not self.windows.begun or (bool(self.config.first_cost_zero) and not before)
+        return 0.0 if unread else statistics["cost"], statistics
 
     # ---- the update's parts ------------------------------------------------------------------------------------
 
@@ -163,34 +173,15 @@ class Trainer:
             log_prob=rollout.log_prob.reshape(-1).to(device),
             advantage_r=standardise(advantages.reward.reshape(-1)).to(device),
             advantage_c=centre(advantages.cost.reshape(-1)).to(device),
+            targets=None if advantages.targets is None else advantages.targets.flatten(1).to(device),
         )
-
-    def _set(self, theta: Tensor) -> None:
-        for tensor, values in zip(self.policy.params, unflatten(theta, self.policy.params), strict=True):
-            tensor.copy_(values)
-
-    def _fit(self, obs: Tensor, advantages: Advantages) -> dict[str, float]:
-        """Fit the critics, if there are any; their losses."""
-        config = self.config
-        if self.critics is None or advantages.targets is None:
-            return {}
-        targets = advantages.targets.reshape(self.critics.heads, -1).to(config.device)
-        losses = self.critics.fit(
-            obs,
-            targets,
-            config.critic_batch,
-            config.critic_passes,
-            config.critic_l2,
-            config.max_grad_norm,
-            self._orders,
-        )
-        return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
 
     def _count(self, diagnostics: Mapping[str, float]) -> None:
         """Count updates that changed nothing because something in them was not a number, or no step was acceptable."""
         failed = diagnostics["accepted_step"] == 0.0
         self.skipped += int(failed)
-        self.skipped_in_a_row = self.skipped_in_a_row + 1 if failed else 0
+        broken = diagnostics["skipped"] == 1.0 if self.method.may_stall else failed
+        self.skipped_in_a_row = self.skipped_in_a_row + 1 if broken else 0
 
     def check(self) -> None:
         """Stop a run whose updates keep failing."""
@@ -209,6 +200,7 @@ class Trainer:
             "config": dataclasses.asdict(self.config) | {"hidden": list(self.config.hidden)},
             "policy": self.policy.state_dict(),
             "critics": None if self.critics is None else self.critics.state_dict(),
+            "method": self.method.state_dict(),
             "collector": self.collector.state_dict(),
             "windows": self.windows.state_dict(),
             "baseline": self.baseline,
@@ -224,6 +216,7 @@ class Trainer:
         self.policy.load_state_dict(state["policy"])
         if self.critics is not None:
             self.critics.load_state_dict(state["critics"])
+        self.method.load_state_dict(state["method"])
         self.collector.load_state_dict(state["collector"])
         self.windows.load_state_dict(state["windows"])
         self.baseline = None if state["baseline"] is None else torch.as_tensor(state["baseline"])
@@ -247,6 +240,7 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     >>> sorted(path.name for path in run.iterdir())[:4]
     ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
     """
+    config = config.resolved()
     path = Path(out) if out is not None else default_path(config)
     trainer = Trainer(config)
     return _run(trainer, RunFolder.create(path, config, wandb=wandb), quiet)

@@ -12,16 +12,18 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "sbtrpo"
 
 ROOMS = [  # each may import what stands before it, and itself
-    {"config", "seeding"},
+    {"catalogue", "seeding", "distributions"},
+    {"config"},
     {"envs", "policy"},
     {"rollout", "advantages", "metrics"},
     {"algorithms"},
     {"checkpoint"},
+    {"config_file", "curves"},
     {"runlog", "display"},
     {"evaluation"},
     {"training"},
     {"benchmark"},
-    {"report", "demo"},
+    {"report", "demo", "algorithm_docs"},
     {"cli"},
     {"__init__", "__main__"},
 ]

@@ -8,6 +8,7 @@ import pytest
 
 import sbtrpo
 from sbtrpo import cli
+from sbtrpo.catalogue import METHODS
 from sbtrpo.envs.layout import LayoutError
 
 
@@ -68,6 +69,54 @@ def test_tasks_lists_every_task_with_its_sizes_and_what_costs(
     assert rows["SafetyPointGoal2-v0"] == ["60", "2", "1000", "goal,", "10", "hazards*,", "10", "vases*"]
     assert rows["SafetyCarCircle2-v0"][:3] == ["40", "2", "500"]
     assert "0.7402" in rows["SafetyHopperVelocity-v1"]
+
+
+def test_algorithms_lists_every_method_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # no line is broken
+    assert cli.main(["algorithms"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    shown = [line for line in lines if line.split(" ")[0] in METHODS]
+    assert [line.split(" ")[0] for line in shown] == list(METHODS)
+    for line, method in zip(shown, METHODS.values(), strict=True):
+        assert method.summary in line
+        assert method.source in line
+
+
+@pytest.mark.parametrize("name", ["c_trpo", "C-TRPO"])
+def test_algorithms_shows_one_with_its_settings_and_quirks(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    assert cli.main(["algorithms", name]) == 0
+    text = capsys.readouterr().out
+    method = METHODS["c_trpo"]
+    for part in (method.title, method.summary, method.source):
+        assert part in text
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    assert ["critic_batch", "256"] in [row[:2] for row in rows]
+    assert "On SafetyHopperVelocity-v1: 128." in text
+    assert ["kl_reduction", "mean_over_dims", "sum_over_dims", "The"] in [row[:4] for row in rows]
+    assert {"gamma", "barrier", "line_search_fraction"} <= {row[0] for row in rows}
+
+
+def test_algorithms_shows_where_the_papers_table_differs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    assert cli.main(["algorithms", "cup"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["policy_batch", "64", "20000"] in [row[:3] for row in rows]
+    assert ["clip", "0.2", "Ratios"] in [row[:3] for row in rows]
+
+
+def test_unknown_algorithm_is_one_line_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["algorithms", "ppo-lagg"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("sbtrpo: there is no algorithm 'ppo-lagg'; did you mean ppo_lag")
 
 
 def test_module_runs_as_a_command() -> None:

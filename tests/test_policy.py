@@ -1,11 +1,13 @@
+import gymnasium
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributions import Independent, Normal, kl_divergence
+from torch.distributions import Normal
 
-from sbtrpo.policy import Normaliser, Policy, flatten, gaussian_kl, gaussian_log_prob, make_mlp, unflatten
+from sbtrpo.policy import Normaliser, Policy, flatten, make_mlp, unflatten
+from sbtrpo.policy import make_policy as policy_for
 
 
 def make_policy(seed: int = 0) -> Policy:
@@ -62,18 +64,7 @@ def test_normaliser_state_round_trip() -> None:
     assert one.count == other.count
 
 
-# ---- the Gaussian ------------------------------------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.integers(1, 4), st.integers(0, 1000))
-def test_log_density_and_kl_are_those_of_torch(actions: int, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    mean, other, action = torch.randn((3, 5, actions), generator=generator, dtype=torch.float64)
-    log_std, other_log_std = torch.randn((2, actions), generator=generator, dtype=torch.float64)
-    old, new = Normal(mean, log_std.exp()), Normal(other, other_log_std.exp())
-    torch.testing.assert_close(gaussian_log_prob(mean, log_std, action), Independent(old, 1).log_prob(action))  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(gaussian_kl(mean, log_std, other, other_log_std), kl_divergence(old, new))
+# ---- the distribution ---------------------------------------------------------------------------------------------
 
 
 def test_policy_log_prob_is_that_of_its_distribution() -> None:
@@ -121,6 +112,27 @@ def test_sampled_actions_follow_the_seed_and_the_standard_deviation() -> None:
     assert (one == same).all()
     assert (one != other).any()
     np.testing.assert_allclose(one.std(axis=0), np.exp([0, -2]), rtol=0.1)
+
+
+def test_actions_are_mapped_to_the_bounds_of_the_space() -> None:
+    space = gymnasium.spaces.Box(np.array([0.0, -2.0]), np.array([10.0, 2.0]), dtype=np.float64)
+    policy = policy_for(3, space, (8,), torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(
+        policy.to_env(np.array([[-1.0, -1.0], [1.0, 1.0], [0.0, 3.0]])), [[0, -2], [10, 2], [5, 6]]
+    )
+    raw = policy.mean(torch.zeros((1, 3))).numpy()
+    np.testing.assert_allclose(policy.act(np.zeros((1, 3)), deterministic=True), policy.to_env(raw), rtol=1e-6)
+
+
+def test_a_choice_is_a_whole_number_drawn_with_its_probability() -> None:
+    policy = policy_for(3, gymnasium.spaces.Discrete(4), (8,), torch.Generator().manual_seed(0))
+    policy.params[-1].copy_(torch.tensor([0.0, 1.0, 2.0, -3.0]))
+    chosen = policy.act(np.zeros((20_000, 3)), seed=1)
+    assert chosen.dtype == np.int64
+    assert chosen.shape == (20_000,)
+    expected = torch.softmax(policy.mean(torch.zeros(3)), dim=0).numpy()
+    np.testing.assert_allclose(np.bincount(chosen, minlength=4) / 20_000, expected, atol=0.01)
+    assert policy.act(np.zeros(3), deterministic=True) == expected.argmax()
 
 
 # ---- parameters as one vector, state -----------------------------------------------------------------------------

@@ -107,11 +107,3 @@ def test_a_loaded_collector_goes_on_as_the_saved_one() -> None:
     expected, found = one.collect(60), other.collect(60)
     for name in ("obs", "action", "reward", "cost", "time", "final_obs"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
-
-
-def test_actions_are_mapped_to_the_bounds_without_clipping() -> None:
-    collector = make_collector(TOY)
-    collector._identity = False
-    collector._low, collector._span = np.array([-2, 0], np.float32), np.array([2, 1], np.float32)
-    mapped = collector._to_bounds(np.array([[-1, -1], [1, 1], [0, 3]], np.float32))
-    assert mapped.tolist() == [[-2, 0], [2, 2], [0, 4]]

@@ -19,8 +19,10 @@ from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from sbtrpo.config import TrainConfig
+from sbtrpo.config_file import read_config, write_config
+from sbtrpo.curves import trailing_means
 from sbtrpo.display import Display
-from sbtrpo.runlog import RunFolder, default_path, read_config, trailing_means, write_config
+from sbtrpo.runlog import RunFolder, default_path
 
 CONFIG = TrainConfig(
     task="SafetyCarCircle2-v0", seed=3, hidden=(32, 16, 8), target_kl=1e-06, kl_reduction="sum_over_dims"

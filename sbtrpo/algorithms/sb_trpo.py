@@ -16,97 +16,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Batch, Solution, Trial, TrustRegion, conjugate_gradient, line_search
+from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, solve
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy
 
 KAPPA = 1e-8
 """Keeps the share's denominator from vanishing (algorithm 1, line 7)."""
 
 
-Diagnostics = dict[str, float]
-DIAGNOSTICS = (
-    "skipped", "mu", "accepted_step", "line_search_tries", "line_search_failed", "kl", "kl_predicted",
-    "kl_predicted_damped", "surrogate_r_change", "surrogate_c_change", "surrogate_r_predicted", "surrogate_c_predicted",
-    "gradient_norm_r", "gradient_norm_c", "step_norm", "cosine", "angle_r", "angle_c", "cg_iterations", "cg_residual_r",
-    "cg_residual_c",
-)  # fmt: skip
-"""What every update reports, in this order."""
+class SBTRPO(TrustRegionMethod):
+    """The paper's method."""
 
+    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
+        """Both natural steps, and their combination."""
+        config = self.config
+        solution = solve(region, gradients, config)
+        delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), config)
+        old = region.old
 
-def update(policy: Policy, batch: Batch, config: TrainConfig) -> tuple[Tensor, Diagnostics]:
-    """One update: new parameters as one vector (P,), and what happened as numbers.
+        def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
+            return trial.kl <= config.target_kl and trial.surrogate_c <= old.surrogate_c
 
-    Args:
-        policy: at the rollout's parameters θ, which stay as they are.
-        batch: one epoch's samples.
-        config: with its settings resolved.
-    """
-    assert config.kl_reduction is not None
-    region = TrustRegion(policy, batch, config.kl_reduction, config.cg_damping)
-    gradients = region.gradients()
-    g_r, g_c = gradients
-    solution = conjugate_gradient(
-        region.fisher, gradients, config.cg_iterations, config.cg_tolerance, config.cg_epsilon
-    )
-    if not bool(torch.isfinite(solution.x).all()):
-        return region.theta, _skipped(g_r, g_c, solution)
-    gram = solution.x @ solution.product.T  # xᵀFx of both and between them
-    delta = combine(gradients, solution.x, gram.diagonal(), config)
-
-    old = region.evaluate_old()
-
-    def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
-        return trial.kl <= config.target_kl and trial.surrogate_c <= old.surrogate_c
-
-    found = line_search(
-        region,
-        delta.step,
-        acceptable,
-        config.line_search_tries,
-        config.line_search_fraction,
-        config.line_search_first,
-    )
-    applied = found.theta - region.theta
-    damped = found.step**2 * float(delta.weights @ gram @ delta.weights)
-    norms = float(g_r.norm()), float(g_c.norm()), float(applied.norm())
-    return found.theta, {
-        "skipped": 0.0,
-        "mu": delta.mu,
-        "accepted_step": found.step,
-        "line_search_tries": float(found.tries),
-        "line_search_failed": float(found.step == 0.0),
-        "kl": found.trial.kl,
-        "kl_predicted": 0.5 * (damped - config.cg_damping * norms[2] ** 2),
-        "kl_predicted_damped": 0.5 * damped,
-        "surrogate_r_change": found.trial.surrogate_r - old.surrogate_r,
-        "surrogate_c_change": found.trial.surrogate_c - old.surrogate_c,
-        "surrogate_r_predicted": float(g_r @ applied),
-        "surrogate_c_predicted": float(g_c @ applied),
-        "gradient_norm_r": norms[0],
-        "gradient_norm_c": norms[1],
-        "step_norm": norms[2],
-        "cosine": delta.cosine,
-        "angle_r": _degrees(float(g_r @ applied), norms[0] * norms[2]),
-        "angle_c": _degrees(-float(g_c @ applied), norms[1] * norms[2]),
-        "cg_iterations": float(solution.iterations),
-        "cg_residual_r": float(solution.residual[0]),
-        "cg_residual_c": float(solution.residual[1]),
-    }
-
-
-def _skipped(g_r: Tensor, g_c: Tensor, solution: Solution) -> Diagnostics:
-    """What is known of an update that came to nothing because its natural gradients are not finite."""
-    known = {
-        "skipped": 1.0,
-        "accepted_step": 0.0,
-        "line_search_tries": 0.0,
-        "line_search_failed": 0.0,
-        "gradient_norm_r": float(g_r.norm()),
-        "gradient_norm_c": float(g_c.norm()),
-        "cg_iterations": float(solution.iterations),
-    }
-    return {name: known.get(name, math.nan) for name in DIAGNOSTICS}
+        facts = {
+            "mu": delta.mu,
+            "cosine": delta.cosine,
+            "cg_residual_r": float(solution.residual[0]),
+            "cg_residual_c": float(solution.residual[1]),
+        }
+        return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
 
 
 @dataclass(frozen=True)
@@ -177,10 +113,3 @@ def _exact_weights(a: float, c: float, x: float, config: TrainConfig) -> tuple[f
         return 0.0, -beta * along_c
     sideways = math.sqrt((1 - beta * beta) / (1 - x * x))
     return sideways * along_r, -(beta + sideways * x) * along_c
-
-
-def _degrees(inner: float, norms: float) -> float:
-    """The angle whose cosine is inner / norms; NaN where a vector is zero."""
-    if norms == 0.0:
-        return math.nan
-    return math.degrees(math.acos(max(-1.0, min(1.0, inner / norms))))

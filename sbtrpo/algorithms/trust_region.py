@@ -2,36 +2,24 @@
 
 All of it works on the full batch and on the policy's parameters as one vector θ (log standard deviations first). The
 network is linearised once per update: at fixed θ and observations its Jacobian J is a fixed linear map, so a Fisher
-product of the Gaussian's closed form, F v = Jᵀ(σ⁻² J v)/N, is one forward and one backward pass over stored
-activations, and several vectors pass through together.
+product, F v = Jᵀ M J v / N with the closed form M of the outputs' distribution (σ⁻² for a Gaussian's means), is one
+forward and one backward pass over stored activations, and several vectors pass through together.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from sbtrpo.config import KLReduction
-from sbtrpo.policy import MLP, Policy, flatten, gaussian_kl, gaussian_log_prob, unflatten
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One epoch's samples, flattened; B = T * N."""
-
-    obs: Tensor
-    """(B, obs_dim), normalised as they were when acted on."""
-    action: Tensor
-    """(B, action_dim)"""
-    log_prob: Tensor
-    """(B,) of the actions under the rollout policy."""
-    advantage_r: Tensor
-    """(B,)"""
-    advantage_c: Tensor
-    """(B,)"""
+from sbtrpo.algorithms.base import Batch, Diagnostics, Method, report
+from sbtrpo.config import KLReduction, TrainConfig
+from sbtrpo.policy import MLP, Policy, flatten, unflatten
 
 
 class Linearised:
@@ -97,25 +85,24 @@ class TrustRegion:
         self.policy, self.batch, self.damping = policy, batch, damping
         self.theta = flatten(policy.params)
         self.network = Linearised(MLP(policy.params[1:]), batch.obs)
-        self.log_std = policy.log_std.clone()
+        self.log_std, self.head = policy.log_std.clone(), policy.head
         # The published code averages the KL over action dimensions, too: a target of δ is then m·δ in truth.
-        self.kl_scale = 1 / len(self.log_std) if kl_reduction == "mean_over_dims" else 1.0
+        self.kl_scale = 1 / self.head.dimensions if kl_reduction == "mean_over_dims" else 1.0
 
     def gradients(self) -> Tensor:
         """∇ mean(ρ A) of reward and cost at θ, where every ratio ρ is 1: (2, P)."""
-        batch, inverse_std = self.batch, torch.exp(-self.log_std)
-        z = (batch.action - self.network.output) * inverse_std
-        weight = torch.stack([batch.advantage_r, batch.advantage_c]) / len(z)
-        d_mean = (z * inverse_std).T[:, None, :] * weight
-        d_log_std = weight @ (z * z - 1)
-        return self._join(d_log_std, self.network.pullback(d_mean))
+        batch = self.batch
+        in_outputs, in_log_std = self.head.score(torch, self.network.output, self.log_std, batch.action)
+        weight = torch.stack([batch.advantage_r, batch.advantage_c]) / len(in_outputs)
+        return self._join(weight @ in_log_std, self.network.pullback(in_outputs.T[:, None, :] * weight))
 
     def fisher(self, vectors: Tensor) -> Tensor:
         """(F + damping I) v for each of the vectors: (K, P) -> (K, P)."""
         parts = [torch.stack(p) for p in zip(*(unflatten(v, self.policy.params) for v in vectors), strict=True)]
-        d_mean = self.network.pushforward(parts[1:])
-        d_mean *= torch.exp(-2 * self.log_std)[:, None, None] * (self.kl_scale / len(self.batch.obs))
-        product = self._join(parts[0] * (2 * self.kl_scale), self.network.pullback(d_mean))
+        change = self.network.pushforward(parts[1:])
+        change = self.head.metric(torch, self.network.output, self.log_std, change)
+        change *= self.kl_scale / len(self.batch.obs)
+        product = self._join(parts[0] * (2 * self.kl_scale), self.network.pullback(change))
         return product.add_(vectors, alpha=self.damping)
 
     def _join(self, d_log_std: Tensor, d_network: Sequence[Tensor]) -> Tensor:
@@ -126,14 +113,15 @@ class TrustRegion:
         params = unflatten(theta, self.policy.params)
         return self._trial(self.policy.mean(self.batch.obs, params), params[0])
 
-    def evaluate_old(self) -> Trial:
+    @functools.cached_property
+    def old(self) -> Trial:
         """The same at θ itself, where the network's outputs are known."""
         return self._trial(self.network.output, self.log_std)
 
-    def _trial(self, mean: Tensor, log_std: Tensor) -> Trial:
-        batch = self.batch
-        ratio = torch.exp(gaussian_log_prob(mean, log_std, batch.action) - batch.log_prob)
-        kl = gaussian_kl(self.network.output, self.log_std, mean, log_std).sum(dim=1).mean() * self.kl_scale
+    def _trial(self, outputs: Tensor, log_std: Tensor) -> Trial:
+        batch, head = self.batch, self.head
+        ratio = torch.exp(head.log_prob(torch, outputs, log_std, batch.action) - batch.log_prob)
+        kl = head.kl(torch, (self.network.output, self.log_std), (outputs, log_std)).mean() * self.kl_scale
         surrogates = torch.stack([ratio @ batch.advantage_r, ratio @ batch.advantage_c]) / len(ratio)
         return Trial(float(kl), float(surrogates[0]), float(surrogates[1]))
 
@@ -166,6 +154,11 @@ class Solution:
     residual: Tensor
     """(K,) relative to the right-hand sides."""
 
+    def curvature(self, *weights: float) -> float:
+        """ΔᵀAΔ of the sum Δ of the solutions with these weights."""
+        w = self.x.new_tensor(weights)
+        return float(w @ (self.x @ self.product.T) @ w)
+
 
 def conjugate_gradient(
     product: Callable[[Tensor], Tensor], b: Tensor, iterations: int, tolerance: float = 0.0, epsilon: float = 0.0
@@ -179,27 +172,27 @@ def conjugate_gradient(
         tolerance: a system is done when its residual falls below this share of its right-hand side.
         epsilon: added to denominators, as the published code does with 1e-6.
     """
-    x = torch.zeros_like(b)
-    residual, direction = b.clone(), b.clone()
+    residual = b.double()  # products are as precise as b; what builds up over the iterations is more so
+    x, direction = torch.zeros_like(residual), residual.clone()
     rr = (residual * residual).sum(dim=1)
     goal = torch.clamp(tolerance**2 * rr, min=1e-20)
     done = 0
     while done < iterations:
-        active = (rr > goal).to(b.dtype)
+        active = rr > goal
         if not bool(active.any()):
             break
-        a_direction = product(direction)
+        a_direction = product(direction.to(b.dtype)).double()
         curvature = (direction * a_direction).sum(dim=1) + epsilon
         alpha = active * rr / torch.where(curvature == 0, torch.ones_like(curvature), curvature)
         x = x + alpha[:, None] * direction
         residual = residual - alpha[:, None] * a_direction
         new_rr = (residual * residual).sum(dim=1)
         ratio = new_rr / (rr + epsilon + (rr == 0))
-        direction = torch.where(active[:, None] > 0, residual + ratio[:, None] * direction, direction)
-        rr = torch.where(active > 0, new_rr, rr)
+        direction = torch.where(active[:, None], residual + ratio[:, None] * direction, direction)
+        rr = torch.where(active, new_rr, rr)
         done += 1
-    norm = torch.clamp((b * b).sum(dim=1), min=1e-30)
-    return Solution(x, b - residual, done, torch.sqrt(rr / norm))
+    norm = torch.clamp((b.double() ** 2).sum(dim=1), min=1e-30)
+    return Solution(x.to(b.dtype), (b - residual).to(b.dtype), done, torch.sqrt(rr / norm))
 
 
 @dataclass(frozen=True)
@@ -229,4 +222,124 @@ def line_search(
         if trial.finite and acceptable(trial):
             return Accepted(theta, eta, attempt, trial)
         eta *= fraction
-    return Accepted(region.theta, 0.0, tries, region.evaluate_old())
+    return Accepted(region.theta, 0.0, tries, region.old)
+
+
+# ---- what trust-region methods have in common ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A full step, and what the line search asks of shorter ones."""
+
+    step: Tensor
+    """(P,) Δ"""
+    acceptable: Callable[[Trial], bool]
+    solution: Solution
+    """The natural gradients it is made of."""
+    curvature: float = math.nan
+    """ΔᵀFΔ, damping included, where it is known without a further product."""
+    facts: Diagnostics = field(default_factory=dict)
+    """The method's own numbers."""
+
+
+class TrustRegionMethod(Method):
+    """One step a batch: a direction, a line search along it, then the critics. A method is its `propose`."""
+
+    @abstractmethod
+    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
+        """The full step, from both surrogates' gradients (2, P) and the episodes' cost Ĵ_c."""
+
+    def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+        """Step, then fit the critics."""
+        config = self.config
+        region = TrustRegion(self.policy, batch, config.kl_reduction, config.cg_damping)
+        gradients = region.gradients()
+        proposal = self.propose(region, gradients, cost)
+        solution = proposal.solution
+        skipped = not bool(torch.isfinite(proposal.step).all() & torch.isfinite(solution.x).all())
+        found = Accepted(region.theta, 0.0, 0, region.old)
+        if not skipped:
+            shorten = config.line_search_tries, config.line_search_fraction, config.line_search_first
+            found = line_search(region, proposal.step, proposal.acceptable, *shorten)
+        self.policy.set(found.theta)
+        damped = found.step**2 * proposal.curvature
+        common = report(region, gradients, found.theta, found.trial)
+        return {
+            "skipped": float(skipped),
+            "accepted_step": found.step,
+            "line_search_tries": float(found.tries),
+            "line_search_failed": float(found.step == 0.0 and not skipped),
+            **common,
+            "kl_predicted": 0.5 * (damped - config.cg_damping * common["step_norm"] ** 2),
+            "kl_predicted_damped": 0.5 * damped,
+            "cg_iterations": float(solution.iterations),
+            "cg_residual": float(solution.residual.max()),
+            **proposal.facts,
+            **self._fit(batch),
+        }
+
+    def _fit(self, batch: Batch) -> Diagnostics:
+        """Fit the critics, if there are any; their losses."""
+        if self.critics is None or batch.targets is None:
+            return {}
+        c = self.config
+        losses, _ = self.critics.fit(
+            batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
+        )
+        return critic_losses(losses)
+
+
+def critic_losses(losses: Tensor) -> Diagnostics:
+    """The critics' mean squared errors by name."""
+    return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
+
+
+def solve(
+    region: TrustRegion, b: Tensor, config: TrainConfig, add: Callable[[Tensor], Tensor] | None = None
+) -> Solution:
+    """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
+
+    def product(vectors: Tensor) -> Tensor:
+        found = region.fisher(vectors)
+        return found if add is None else found + add(vectors)
+
+    return conjugate_gradient(product, b, config.cg_iterations, config.cg_tolerance, config.cg_epsilon)
+
+
+def to_boundary(curvature: float, target_kl: float) -> float:
+    """The factor that brings a vector x with xᵀFx = curvature to the boundary of the trust region."""
+    return math.sqrt(2 * target_kl / (curvature + 1e-8)) if curvature >= 0 else math.nan
+
+
+def natural_gradient_step(
+    region: TrustRegion,
+    gradients: Tensor,
+    weights: tuple[float, float],
+    config: TrainConfig,
+    facts: Diagnostics | None = None,
+    add: Callable[[Tensor], Tensor] | None = None,
+    divergence: Callable[[Trial], float] | None = None,
+) -> Proposal:
+    """TRPO's step for one objective, w_r L_r + w_c L_c: accepted if that does not fall and the divergence is within δ.
+
+    Args:
+        region: the batch at θ.
+        gradients: (2, P) of both surrogates.
+        weights: w_r and w_c.
+        config: of the trust region.
+        facts: to be reported.
+        add: a matrix that is added to the Fisher matrix, as its product with rows.
+        divergence: what takes the place of the KL.
+    """
+    w_r, w_c = weights
+    solution = solve(region, (w_r * gradients[0] + w_c * gradients[1])[None], config, add)
+    curvature = float(solution.x[0] @ solution.product[0])
+    scale = to_boundary(curvature, config.target_kl)
+    old = region.old
+
+    def acceptable(trial: Trial) -> bool:
+        gain = w_r * (trial.surrogate_r - old.surrogate_r) + w_c * (trial.surrogate_c - old.surrogate_c)
+        return gain >= 0 and (trial.kl if divergence is None else divergence(trial)) <= config.target_kl
+
+    return Proposal(scale * solution.x[0], acceptable, solution, scale**2 * curvature, facts or {})

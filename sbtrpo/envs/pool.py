@@ -124,7 +124,7 @@ class Pool:
         if action.dtype not in self._float_dtypes:
             kind = type(self._steps).__name__
             raise TypeError(f"action must be a float32 or float64 {kind}, got {action.dtype}; convert it")
-        if suspicious(action) and not all_finite(self._xp, action):
+        if not all_finite(self._xp, action):
             world = int(self._xp.nonzero(~self._xp.all(self._xp.isfinite(action), axis=1))[0][0])
             raise ValueError(f"action of world {world} is not finite: {action[world]}; check the policy's output")
         return action

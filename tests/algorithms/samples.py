@@ -1,22 +1,43 @@
-"""Policies and batches of random numbers."""
+"""Policies, batches and methods of random numbers."""
 
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
 import torch
+from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Batch
-from sbtrpo.policy import Policy
+from sbtrpo.algorithms import make_method
+from sbtrpo.algorithms.base import Batch, Method
+from sbtrpo.algorithms.critics import Critics
+from sbtrpo.config import TrainConfig
+from sbtrpo.policy import Policy, flatten
+
+COMMON = (
+    "kl", "surrogate_r_change", "surrogate_c_change", "surrogate_r_predicted", "surrogate_c_predicted",
+    "gradient_norm_r", "gradient_norm_c", "step_norm", "angle_r", "angle_c",
+)  # fmt: skip
+"""What every update reports, whatever the method, beside `skipped` and `accepted_step`."""
 
 
-def make_policy(seed: int = 0, observations: int = 5, actions: int = 2, hidden: tuple[int, ...] = (7, 6)) -> Policy:
-    """In float64, with standard deviations other than 1."""
+def make_policy(
+    seed: int = 0,
+    observations: int = 5,
+    actions: int = 2,
+    hidden: tuple[int, ...] = (7, 6),
+    dtype: torch.dtype = torch.float64,
+) -> Policy:
+    """With standard deviations other than 1."""
     generator = torch.Generator().manual_seed(seed)
     policy = Policy(observations, actions, hidden, generator)
-    policy.params = [tensor.double() for tensor in policy.params]
-    policy.params[0] += 0.3 * torch.randn(actions, generator=generator, dtype=torch.float64)
+    policy.params = [tensor.to(dtype) for tensor in policy.params]
+    policy.params[0] += 0.3 * torch.randn(actions, generator=generator, dtype=torch.float64).to(dtype)
     return policy
 
 
-def make_batch(policy: Policy, seed: int = 0, size: int = 200) -> Batch:
-    """Actions of the policy, and advantages that depend on them."""
+def make_batch(policy: Policy, seed: int = 0, size: int = 200, heads: int = 0) -> Batch:
+    """Actions of the policy, and advantages and targets that depend on them."""
     generator = torch.Generator().manual_seed(seed)
     dtype = policy.log_std.dtype
     actions, observations = len(policy.log_std), policy.params[1].shape[1]
@@ -26,4 +47,32 @@ def make_batch(policy: Policy, seed: int = 0, size: int = 200) -> Batch:
     reward, cost = torch.randn((2, size), generator=generator, dtype=dtype)
     reward += action[:, 0] * obs[:, 0]
     cost += action[:, -1] * obs[:, 1]
-    return Batch(obs, action, policy.log_prob(obs, action), reward / reward.std(), cost - cost.mean())
+    targets = torch.stack([reward, cost])[:heads].float() if heads else None
+    return Batch(obs, action, policy.log_prob(obs, action), reward / reward.std(), cost - cost.mean(), targets)
+
+
+def make(algo: str, policy: Policy, seed: int = 0, **settings: Any) -> Method:
+    """A method at a policy, with the critics that its advantages need."""
+    config = TrainConfig(algo=algo, **settings).resolved()
+    heads, size = {"gae": 2, "gae-reward": 1}.get(config.advantage, 0), policy.params[1].shape[1]
+    generator = torch.Generator().manual_seed(seed)
+    critics = Critics(heads, size, (6, 5), config.critic_learning_rate, generator) if heads else None
+    return make_method(policy, critics, config, generator)
+
+
+def start(algo: str, seed: int = 0, **settings: Any) -> tuple[Method, Batch]:
+    """A method before its first update, in the package's own precision, and a batch for it."""
+    policy = make_policy(seed, dtype=torch.float32)
+    method = make(algo, policy, seed, **settings)
+    return method, make_batch(policy, seed, heads=0 if method.critics is None else method.critics.heads)
+
+
+def theta_of(method: Method) -> Tensor:
+    """The policy's parameters, as one vector of their own."""
+    return flatten(method.policy.params).clone()
+
+
+def everything(method: Method) -> np.ndarray[Any, Any]:
+    """All parameters, policy's and critics'."""
+    critics = np.zeros(0) if method.critics is None else method.critics.stack.theta
+    return np.concatenate([theta_of(method).double().numpy(), critics])

@@ -7,31 +7,21 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
-from sbtrpo.algorithms.sb_trpo import DIAGNOSTICS, Direction, combine, safety_share, update
+from sbtrpo.algorithms.base import Batch, Diagnostics
+from sbtrpo.algorithms.sb_trpo import SBTRPO, Direction, combine, safety_share
 from sbtrpo.algorithms.trust_region import Trial, TrustRegion
 from sbtrpo.config import KLReduction, TrainConfig
-from sbtrpo.policy import flatten
-from tests.algorithms.samples import make_batch, make_policy
-from tests.algorithms.test_trust_region import spd
+from sbtrpo.policy import Policy, flatten
+from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp
+from tests.algorithms.samples import COMMON, make_batch, make_policy
 
-KL = 0.01
 CONFIG = TrainConfig(target_kl=KL).resolved()
-Instance = tuple[Tensor, Tensor, Tensor]
 Solver = Literal["convex", "exact"]
 betas = st.floats(0, 1)
 seeds = st.integers(0, 100_000)
 sizes = st.integers(2, 8)
-
-
-def instance(size: int, seed: int) -> Instance:
-    """A Fisher matrix and both gradients."""
-    generator = torch.Generator().manual_seed(seed)
-    g_r, g_c = torch.randn((2, size), generator=generator, dtype=torch.float64)
-    return spd(size, seed + 1), g_r, g_c
 
 
 def solve(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float, solver: Solver = "convex") -> Direction:
@@ -40,20 +30,6 @@ def solve(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float, solver: Solver = "co
     natural = torch.linalg.solve(f, gradients.T).T
     config = dataclasses.replace(CONFIG, beta=beta, solver=solver)
     return combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), config)
-
-
-def kl_of(f: Tensor, step: Tensor) -> float:
-    return 0.5 * float(step @ f @ step)
-
-
-def pure_steps(f: Tensor, g_r: Tensor, g_c: Tensor) -> tuple[Tensor, Tensor]:
-    """Δ_r and Δ_c."""
-
-    def ascend(g: Tensor) -> Tensor:
-        natural: Tensor = torch.linalg.solve(f, g)
-        return math.sqrt(2 * KL / float(g @ natural)) * natural
-
-    return ascend(g_r), -ascend(g_c)
 
 
 # ---- the lemmas: the paper's convex combination ------------------------------------------------------------------
@@ -165,27 +141,6 @@ def test_the_bare_formula_would_explode_where_the_share_does_not() -> None:
 # ---- the exact solution ------------------------------------------------------------------------------------------
 
 
-def slsqp(f: NDArray[np.float64], g_r: NDArray[np.float64], g_c: NDArray[np.float64], beta: float) -> float:
-    """The best reward change, from scipy, in coordinates where the trust region is the unit ball."""
-    to_ball = math.sqrt(2 * KL) * np.linalg.inv(np.linalg.cholesky(f)).T
-    r, c = to_ball.T @ g_r, to_ball.T @ g_c
-    scale_r, scale_c = np.linalg.norm(r), np.linalg.norm(c)
-    r, c = r / scale_r, c / scale_c
-    constraints = [
-        {"type": "ineq", "fun": lambda d: -beta - c @ d, "jac": lambda d: -c},
-        {"type": "ineq", "fun": lambda d: 1 - d @ d, "jac": lambda d: -2 * d},
-    ]
-    found = minimize(
-        lambda d: -r @ d, -beta * c, jac=lambda d: -r, constraints=constraints, method="SLSQP",
-        options={"ftol": 1e-14, "maxiter": 500},
-    )  # fmt: skip
-    # SLSQP's constraints hold up to a rest, for which it must not be rewarded: back into the ball, then towards -c.
-    inside = found.x / max(1.0, float(np.linalg.norm(found.x)))
-    rest = max(0.0, beta + float(c @ inside))
-    share = rest / (1 - beta + rest) if rest else 0.0
-    return float(r @ ((1 - share) * inside - share * c) * scale_r)
-
-
 def check_exact(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float) -> Direction:
     found = solve(f, g_r, g_c, beta, "exact")
     delta_r, delta_c = pure_steps(f, g_r, g_c)
@@ -237,6 +192,13 @@ def test_exact_step_with_opposed_gradients_is_the_reward_step(beta: float) -> No
 # ---- the whole update --------------------------------------------------------------------------------------------
 
 
+def update(policy: Policy, batch: Batch, config: TrainConfig = CONFIG) -> tuple[Tensor, Tensor, Diagnostics]:
+    """θ before and after an update, and what it reports."""
+    before = flatten(policy.params).clone()
+    found = SBTRPO(policy, None, config, torch.Generator()).update(batch, 0.0, 0.0)
+    return before, flatten(policy.params), found
+
+
 @pytest.mark.parametrize("solver", ["convex", "exact"])
 @pytest.mark.parametrize("reduction", ["mean_over_dims", "sum_over_dims"])
 @pytest.mark.parametrize("seed", range(3))
@@ -245,37 +207,43 @@ def test_accepted_update_keeps_the_kl_and_does_not_raise_the_cost(
 ) -> None:
     policy = make_policy(seed)
     batch = make_batch(policy, seed)
-    before = [tensor.clone() for tensor in policy.params]
     config = dataclasses.replace(CONFIG, solver=solver, kl_reduction=reduction)
-    theta, found = update(policy, batch, config)
+    region = TrustRegion(policy, batch, reduction, config.cg_damping)
+    before, after, found = update(policy, batch, config)
     assert found["accepted_step"] > 0
     assert 0 < found["kl"] <= KL
     assert found["surrogate_c_change"] <= 0
-    assert not torch.equal(theta, flatten(policy.params))
-    for tensor, old in zip(policy.params, before, strict=True):
-        assert torch.equal(tensor, old)
+    assert not torch.equal(before, after)
+    there = region.evaluate(after)
+    assert there.kl == found["kl"]
+    assert there.surrogate_c - region.old.surrogate_c == found["surrogate_c_change"]
 
 
 @pytest.mark.parametrize("solver", ["convex", "exact"])
 def test_every_update_reports_every_diagnostic_in_order(solver: Solver) -> None:
     policy = make_policy()
-    _, found = update(policy, make_batch(policy), dataclasses.replace(CONFIG, solver=solver))
-    assert tuple(found) == DIAGNOSTICS
+    batch, config = make_batch(policy), dataclasses.replace(CONFIG, solver=solver)
+    found = update(policy, batch, config)[-1]
+    search, cg = ("line_search_tries", "line_search_failed"), ("cg_iterations", "cg_residual")
+    own = ("mu", "cosine", "cg_residual_r", "cg_residual_c")
+    kl = ("kl_predicted", "kl_predicted_damped")
+    assert tuple(found) == ("skipped", "accepted_step", *search, *COMMON, *kl, *cg, *own)
     assert all(math.isfinite(value) for name, value in found.items() if not (name == "mu" and solver == "exact"))
+    again = update(policy, dataclasses.replace(batch, advantage_r=batch.advantage_r * math.nan), config)[-1]
+    assert tuple(again) == tuple(found)
 
 
 @pytest.mark.parametrize("solver", ["convex", "exact"])
 def test_predictions_hold_for_small_steps(solver: Solver) -> None:
     policy = make_policy()
     config = dataclasses.replace(CONFIG, target_kl=1e-8, cg_tolerance=1e-8, cg_damping=1e-3, solver=solver)
-    theta, found = update(policy, make_batch(policy), config)
+    before, after, found = update(policy, make_batch(policy), config)
     assert found["accepted_step"] == 1.0
     for name in ("surrogate_r", "surrogate_c"):
         assert found[f"{name}_predicted"] == pytest.approx(found[f"{name}_change"], rel=0.01)
     assert found["kl_predicted"] == pytest.approx(found["kl"], rel=0.01)
     assert found["kl_predicted_damped"] >= found["kl_predicted"]
-    applied = theta - flatten(policy.params)
-    assert found["step_norm"] == pytest.approx(float(applied.norm()))
+    assert found["step_norm"] == pytest.approx(float((after - before).norm()))
     predicted = found["surrogate_r_predicted"], -found["surrogate_c_predicted"]
     for angle, gain, norm in zip(("angle_r", "angle_c"), predicted, ("r", "c"), strict=True):
         cosine = gain / (found[f"gradient_norm_{norm}"] * found["step_norm"])
@@ -285,19 +253,18 @@ def test_predictions_hold_for_small_steps(solver: Solver) -> None:
 def test_kl_is_predicted_with_the_fisher_product_of_the_applied_step() -> None:
     policy = make_policy()
     batch = make_batch(policy)
-    theta, found = update(policy, batch, dataclasses.replace(CONFIG, line_search_first=0.5))
     region = TrustRegion(policy, batch, "mean_over_dims", CONFIG.cg_damping)
-    applied = theta - region.theta
+    before, after, found = update(policy, batch, dataclasses.replace(CONFIG, line_search_first=0.5))
+    applied = after - before
     assert found["kl_predicted_damped"] == pytest.approx(0.5 * float(applied @ region.fisher(applied[None])[0]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_batch_without_cost_takes_the_reward_step(dtype: torch.dtype) -> None:
-    policy = make_policy()
-    policy.params = [tensor.to(dtype) for tensor in policy.params]
+    policy = make_policy(dtype=dtype)
     batch = make_batch(policy)
     batch = dataclasses.replace(batch, advantage_c=torch.zeros_like(batch.advantage_c))
-    _, found = update(policy, batch, CONFIG)
+    found = update(policy, batch)[-1]
     assert found["mu"] == 0
     assert found["accepted_step"] > 0
     assert found["surrogate_r_change"] > 0
@@ -311,18 +278,18 @@ def test_advantages_that_are_not_numbers_skip_the_update(which: str, value: floa
     batch = make_batch(policy)
     spoiled = getattr(batch, which).clone()
     spoiled[3] = value
-    theta, found = update(policy, dataclasses.replace(batch, **{which: spoiled}), CONFIG)
-    assert tuple(found) == DIAGNOSTICS
+    before, after, found = update(policy, dataclasses.replace(batch, **{which: spoiled}))
     assert found["skipped"] == 1
-    assert found["accepted_step"] == 0
-    assert torch.equal(theta, flatten(policy.params))
+    assert found["accepted_step"] == found["line_search_tries"] == found["line_search_failed"] == 0
+    assert torch.equal(before, after)
 
 
 def test_line_search_may_start_below_the_full_step() -> None:
-    policy = make_policy()
-    batch = make_batch(policy)
-    config = dataclasses.replace(CONFIG, target_kl=1e-6)
-    first = [update(policy, batch, dataclasses.replace(config, line_search_first=f))[1] for f in (1.0, 0.8)]
+    first = []
+    for share in (1.0, 0.8):
+        policy = make_policy()
+        config = dataclasses.replace(CONFIG, target_kl=1e-6, line_search_first=share)
+        first.append(update(policy, make_batch(policy), config)[-1])
     assert [found["accepted_step"] for found in first] == [1.0, 0.8]
     assert [found["line_search_tries"] for found in first] == [1, 1]
 
@@ -335,8 +302,8 @@ def test_a_line_search_that_fails_keeps_theta_and_says_so(monkeypatch: pytest.Mo
         return dataclasses.replace(trial(region, theta), kl=1.0)
 
     monkeypatch.setattr(TrustRegion, "evaluate", far_away)
-    theta, found = update(policy, make_batch(policy), dataclasses.replace(CONFIG, line_search_tries=5))
-    assert torch.equal(theta, flatten(policy.params))
+    before, after, found = update(policy, make_batch(policy), dataclasses.replace(CONFIG, line_search_tries=5))
+    assert torch.equal(before, after)
     assert found["line_search_failed"] == 1
     assert found["line_search_tries"] == 5
     assert found["accepted_step"] == found["step_norm"] == found["kl_predicted_damped"] == 0

@@ -8,6 +8,7 @@ from torch.distributions import Independent, Normal, kl_divergence
 from sbtrpo.algorithms.trust_region import Linearised, Trial, TrustRegion, conjugate_gradient, line_search
 from sbtrpo.config import KLReduction
 from sbtrpo.policy import MLP, Policy, flatten, unflatten
+from tests.algorithms.problems import spd
 from tests.algorithms.samples import make_batch, make_policy
 
 REDUCTIONS: list[KLReduction] = ["mean_over_dims", "sum_over_dims"]
@@ -119,17 +120,11 @@ def test_evaluate_gives_the_kl_and_surrogates_of_the_distributions(reduction: KL
 def test_old_trial_is_the_evaluation_at_theta_to_the_last_bit() -> None:
     policy = Policy(5, 2, (7, 6), torch.Generator().manual_seed(0))
     region = TrustRegion(policy, make_batch(policy), "mean_over_dims", 0.02)
-    assert region.evaluate_old() == region.evaluate(region.theta)
-    assert region.evaluate_old().kl == pytest.approx(0, abs=1e-7)
+    assert region.old == region.evaluate(region.theta)
+    assert region.old.kl == pytest.approx(0, abs=1e-7)
 
 
 # ---- conjugate gradients -----------------------------------------------------------------------------------------
-
-
-def spd(size: int, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    root = torch.randn((size, size), generator=generator, dtype=torch.float64)
-    return root @ root.T / size + 0.1 * torch.eye(size, dtype=torch.float64)
 
 
 @settings(deadline=None, max_examples=50)

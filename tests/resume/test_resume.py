@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import Tensor
 
 import sbtrpo
 from sbtrpo import TrainConfig
+from sbtrpo.algorithms.trust_region import Trial, TrustRegion
 from sbtrpo.runlog import RunFolder
-from sbtrpo.training import Trainer
+from sbtrpo.training import Trainer, TrainingError
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
 SMALL = TrainConfig(num_envs=4, steps_per_epoch=400, total_steps=2_000, seed=1)
@@ -145,21 +148,11 @@ def test_ctrl_c_finishes_the_epoch_saves_and_says_how_to_resume(tmp_path: Path) 
 
 
 def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import math
+    def hopeless(region: TrustRegion, theta: Tensor) -> Trial:
+        return Trial(math.inf, 0.0, 0.0)
 
-    from sbtrpo import training
-    from sbtrpo.algorithms import sb_trpo
-
-    def broken(policy: Any, batch: Any, config: Any) -> Any:
-        from sbtrpo.policy import flatten
-
-        return flatten(policy.params), dict.fromkeys(sb_trpo.DIAGNOSTICS, math.nan) | {
-            "skipped": 1.0,
-            "accepted_step": 0.0,
-        }
-
-    monkeypatch.setattr(training.sb_trpo, "update", broken)
-    with pytest.raises(training.TrainingError, match=r"10 updates in a row changed nothing.*smaller target_kl"):
+    monkeypatch.setattr(TrustRegion, "evaluate", hopeless)
+    with pytest.raises(TrainingError, match=r"10 updates in a row changed nothing.*smaller target_kl"):
         sbtrpo.train(TOY, tmp_path / "run", quiet=True)
     assert rows(tmp_path / "run") == 10
     assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()

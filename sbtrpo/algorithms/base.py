@@ -1,0 +1,125 @@
+"""What the trainer asks of a method, and the numbers that every method reports."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from sbtrpo.algorithms.critics import Critics
+from sbtrpo.algorithms.multipliers import Multiplier
+from sbtrpo.config import TrainConfig
+from sbtrpo.policy import Policy
+
+if TYPE_CHECKING:
+    from sbtrpo.algorithms.trust_region import Trial, TrustRegion
+
+Diagnostics = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One epoch's samples, flattened; B = T * N."""
+
+    obs: Tensor
+    """(B, obs_dim), normalised as they were when acted on."""
+    action: Tensor
+    """(B, action_dim)"""
+    log_prob: Tensor
+    """(B,) of the actions under the rollout policy."""
+    advantage_r: Tensor
+    """(B,)"""
+    advantage_c: Tensor
+    """(B,)"""
+    targets: Tensor | None = None
+    """(K, B) what the critics should have said, if there are critics."""
+
+
+class Method(ABC):
+    """A method: one update after the other, and whatever it carries between them.
+
+    Args:
+        policy: whose parameters an update changes.
+        critics: which it fits; None if its advantages need none.
+        config: with the method's own settings filled in (`TrainConfig.resolved`).
+        orders: shuffles minibatches.
+    """
+
+    may_stall: ClassVar[bool] = False
+    """Whether updates without an acceptable step are part of the published method, however many."""
+
+    def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
+        self.policy, self.critics, self.config, self.orders = policy, critics, config, orders
+        self.multiplier = self.make_multiplier(config)
+
+    @staticmethod
+    def make_multiplier(config: TrainConfig) -> Multiplier | None:
+        """Its multiplier, for a method that has one."""
+        return None
+
+    @abstractmethod
+    def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+        """Change the policy and fit the critics.
+
+        Args:
+            batch: one epoch's samples, at the policy's present parameters.
+            cost: Ĵ_c, the cost of recent episodes.
+            progress: share of the run that is over, in [0, 1).
+        """
+
+    def lagrange(self, cost: float) -> float:
+        """λ after it has taken in the episodes' cost."""
+        assert self.multiplier is not None
+        return self.multiplier.update(cost)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on, beside policy, critics and the orders' generator."""
+        return {} if self.multiplier is None else {"multiplier": self.multiplier.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        if self.multiplier is not None:
+            self.multiplier.load_state_dict(state["multiplier"])
+
+
+def report(region: TrustRegion, gradients: Tensor, theta: Tensor, new: Trial) -> Diagnostics:
+    """What an update did, whatever the method.
+
+    Args:
+        region: the batch at the parameters before.
+        gradients: (2, P) of both surrogates there.
+        theta: (P,) the parameters after.
+        new: what they give on the batch.
+    """
+    old, applied = region.old, theta - region.theta
+    g_r, g_c = gradients
+    along_r, along_c = float(g_r @ applied), float(g_c @ applied)
+    norm_r, norm_c, norm = float(g_r.norm()), float(g_c.norm()), float(applied.norm())
+    return {
+        "kl": new.kl,
+        "surrogate_r_change": new.surrogate_r - old.surrogate_r,
+        "surrogate_c_change": new.surrogate_c - old.surrogate_c,
+        "surrogate_r_predicted": along_r,
+        "surrogate_c_predicted": along_c,
+        "gradient_norm_r": norm_r,
+        "gradient_norm_c": norm_c,
+        "step_norm": norm,
+        "angle_r": degrees(along_r, norm_r * norm),
+        "angle_c": degrees(-along_c, norm_c * norm),
+    }
+
+
+def degrees(inner: float, norms: float) -> float:
+    """The angle whose cosine is inner / norms; NaN where a vector is zero.
+
+    >>> round(degrees(1.0, 2.0), 6), degrees(0.0, 0.0)
+    (60.0, nan)
+    """
+    if norms == 0.0 or not math.isfinite(norms):
+        return math.nan
+    return math.degrees(math.acos(max(-1.0, min(1.0, inner / norms))))

@@ -1,0 +1,63 @@
+"""Central Path Proximal Policy Optimisation (Milosevic et al., 2025): P3O along a central path.
+
+    loss = -mean min(ρ A_r, clip(ρ) A_r) + κ max(0, mean max(ρ A_c, clip(ρ) A_c) - min(b, ω b)),    b = limit - Ĵ_c
+
+κ grows linearly over the run, from `penalty_start` of its final value on. Below the limit, a step may use up the share
+ω of what is left. The critics are fitted afterwards, the reward's with double weight and without clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.first_order import Samples
+from sbtrpo.algorithms.networks import Floats, clip_together
+from sbtrpo.algorithms.p3o import P3O
+from sbtrpo.algorithms.trust_region import critic_losses
+
+
+class C3PO(P3O):
+    """P3O with another hinge, and critics on their own."""
+
+    _stale = 0.0
+    """Norm of the critics' last gradient, which the published clipping counts, and shrinks, with the actor's."""
+
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
+        """κ of this epoch, and the hinge's offset."""
+        c = self.config
+        room = c.cost_limit - cost
+        self._weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)
+        self._offset = -min(room, c.omega * room)
+        return {"penalty": self._weight}
+
+    def passes(self, samples: Samples, rate: float) -> Diagnostics:
+        """The actor's passes, then the critics'."""
+        count, kl, _ = self.run(samples, rate, None)
+        facts = {"passes": float(count), "kl_at_stop": kl}
+        if self.critics is None or not len(samples.targets):
+            return facts
+        c, weights = self.config, (2.0, 1.0)[: len(samples.targets)]
+        data = torch.from_numpy(samples.obs), torch.from_numpy(samples.targets)
+        losses, self._stale = self.critics.fit(
+            *data, c.critic_batch, c.critic_passes, c.critic_l2, math.inf, self.orders, weights
+        )
+        return {**facts, **critic_losses(losses)}
+
+    def clip(self, gradients: list[Floats]) -> None:
+        """Bound the norm; as published, with the critics' stale gradient beside the actor's."""
+        beside = self._stale if self.config.stale_critic_clip else 0.0
+        self._stale *= clip_together(gradients, self.config.max_grad_norm, beside)
+
+    def state_dict(self) -> dict[str, Any]:
+        """With the norm of the critics' last gradient."""
+        return {**super().state_dict(), "stale": self._stale}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self._stale = float(state["stale"])

@@ -1,0 +1,67 @@
+"""C-TRPO (Milosevic et al., 2024): a trust region that ends where the constraint does.
+
+    Ĵ_c < limit (barrier):    maximise L_r within D(θ) = KL + β φ(α) ≤ δ
+                              α = (L_c(θ) - L_c(θ_old)) / (1 - γ),     b = limit - Ĵ_c,
+                              φ(α) = α + (b - α) ln((b - α) / b),      ∞ where α ≥ b
+    otherwise (recovery):     minimise L_c within KL ≤ δ
+
+D's Hessian at θ_old is F + (β/b) ∇α ∇αᵀ. At limit 0 recovery never ends: reward is never optimised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, natural_gradient_step
+
+
+class CTRPO(TrustRegionMethod):
+    """TRPO with a barrier, or on the cost."""
+
+    may_stall = True
+    _recovering = True
+
+    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
+        """The best step in the mode that the cost asks for."""
+        config = self.config
+        share = config.hysteresis if self._recovering else 1.0
+        self._recovering = not cost < share * config.cost_limit
+        facts = {"recovering": float(self._recovering)}
+        if self._recovering:
+            return natural_gradient_step(region, gradients, (0.0, -1.0), config, facts)
+
+        room, old = config.cost_limit - cost, region.old
+        slope = gradients[1] / (1 - config.gamma)  # ∇α
+
+        def hessian(vectors: Tensor) -> Tensor:
+            return config.barrier / room * (vectors @ slope)[:, None] * slope
+
+        def divergence(trial: Trial) -> float:
+            alpha = (trial.surrogate_c - old.surrogate_c) / (1 - config.gamma)
+            return trial.kl + config.barrier * barrier(alpha, room)
+
+        return natural_gradient_step(region, gradients, (1.0, 0.0), config, facts, hessian, divergence)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The mode, which the next one depends on."""
+        return {**super().state_dict(), "recovering": self._recovering}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        super().load_state_dict(state)
+        self._recovering = bool(state["recovering"])
+
+
+def barrier(alpha: float, room: float) -> float:
+    """φ(α), the divergence of the entropy of what is left below the limit.
+
+    >>> barrier(0.0, 1.0), barrier(1.0, 1.0)
+    (0.0, inf)
+    """
+    if not alpha < room:
+        return math.inf
+    return alpha + (room - alpha) * math.log((room - alpha) / room)

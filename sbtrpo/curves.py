@@ -1,0 +1,65 @@
+"""The picture of a run's course: curves.png."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PANELS = (  # colours of Okabe and Ito, which the colour-blind tell apart
+    ("reward", "reward", "#0072B2"),
+    ("cost", "cost", "#D55E00"),
+    ("safety_probability", "safety probability", "#009E73"),
+    ("safe_reward", "safe reward", "#CC79A7"),
+)
+SMOOTHING = 20
+"""Epochs in the trailing mean, as in the paper's figures."""
+
+
+def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
+    """Reward, cost, safety probability and safe reward against steps, as a PNG."""
+    from matplotlib.figure import Figure  # here: it takes half a second, which a run's start need not wait for
+
+    steps = metrics.get("steps", metrics.get("epoch", np.empty(0)))
+    figure = Figure(figsize=(10, 6), dpi=130, layout="constrained")
+    axes = figure.subplots(2, 2, sharex=True)
+    for axis, (key, label, colour) in zip(axes.flat, PANELS, strict=True):
+        _panel(axis, steps, metrics.get(key, np.full(len(steps), np.nan)), label, colour)
+    for axis in axes[1]:
+        axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
+    figure.suptitle(title, fontsize=11)
+    note = f"means over the last 50 episodes; bold: trailing mean of {SMOOTHING} epochs"
+    figure.text(0.995, 0.005, note, ha="right", va="bottom", fontsize=7, color="0.4")
+    figure.get_layout_engine().set(rect=(0, 0.02, 1, 0.98))  # type: ignore[union-attr, call-arg]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], label: str, colour: str) -> None:
+    axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
+    marker = "o" if len(steps) == 1 else None  # one point makes no line
+    axes.plot(steps, list(trailing_means(values)), color=colour, linewidth=1.8, marker=marker)
+    axes.set_title(label, fontsize=10, loc="left")
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4), useMathText=True)
+    if label == "safety probability":
+        axes.set_ylim(-0.03, 1.03)
+    elif label == "cost":
+        axes.set_ylim(bottom=0)
+
+
+def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:
+    """The mean of each value and those before it in the window, NaNs left out."""
+    for end in range(1, len(values) + 1):
+        recent = values[max(0, end - window) : end]
+        finite = recent[np.isfinite(recent)]
+        yield float(finite.mean()) if len(finite) else math.nan
