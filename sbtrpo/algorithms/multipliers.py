@@ -31,7 +31,7 @@ class AdamMultiplier:
 
     >>> multiplier = AdamMultiplier(limit=0.0, init=0.001, rate=0.035)
     >>> [round(multiplier.update(cost), 3) for cost in (0.0, 10.0, 10.0, 0.0)]
-    [0.001, 0.03, 0.061, 0.087]
+    [0.001, 0.027, 0.057, 0.082]
     """
 
     def __init__(self, limit: float, init: float, rate: float, upper: float | None = None) -> None:
