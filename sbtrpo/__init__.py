@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool, make_pool, task_ids
+from sbtrpo.envs.gym import register_gymnasium
 
 if TYPE_CHECKING:
     from sbtrpo.evaluation import evaluate, load_policy
@@ -26,6 +27,8 @@ __all__ = [
 ]
 _LATER = {"evaluate": "evaluation", "load_policy": "evaluation", "resume": "training", "train": "training"}
 """Names whose modules are imported on first use: who only steps worlds need not wait for torch."""
+
+register_gymnasium()  # gymnasium.make("sbtrpo:SafetyPointGoal2-v0") imports this module and expects it
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,8 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from sbtrpo.errors import UserError
+
 VERSION = 1
 ARRAYS, STRUCTURE = "state.safetensors", "state.json"
 _UNFINISHED, _REPLACED = ".tmp-", ".old-"  # prefixes of folders that a kill may leave behind
@@ -29,7 +31,7 @@ _UNFINISHED, _REPLACED = ".tmp-", ".old-"  # prefixes of folders that a kill may
 Arrays = dict[str, NDArray[Any]]
 
 
-class DamagedCheckpoint(Exception):  # noqa: N818
+class DamagedCheckpoint(UserError):  # noqa: N818
     """A checkpoint that cannot be trusted: a part is missing, altered or of another format."""
 
 

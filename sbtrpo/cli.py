@@ -1,4 +1,4 @@
-"""The command line: `sbtrpo train`, `resume`, `evaluate`, `tasks`, `algorithms`, `demo`."""
+"""The command line: `sbtrpo --help` lists the commands."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import Progress
 from rich.table import Table
 
-from sbtrpo import algorithm_docs, catalogue, evaluation, training
-from sbtrpo.checkpoint import DamagedCheckpoint
+from sbtrpo import algorithm_docs, catalogue
 from sbtrpo.config import TrainConfig
-from sbtrpo.demo import run_demo, run_training_demo
-from sbtrpo.envs import get_spec, make_pool, task_ids
-from sbtrpo.envs.layout import LayoutError
-from sbtrpo.envs.spec import CorridorSpec, TaskSpec, VelocitySpec
-from sbtrpo.training import TrainingError
+from sbtrpo.envs import describe
+from sbtrpo.errors import UserError
+
+if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
+    from sbtrpo.evaluation import Evaluation
 
 app = tyro.extras.SubcommandApp()
 
@@ -37,6 +37,8 @@ def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out
         seed: of worlds, network and noise.
         out: the folder for pictures and run; an earlier demo in it is replaced.
     """
+    from sbtrpo.demo import run_training_demo
+
     run_training_demo(task, epochs, seed, out)
 
 
@@ -50,6 +52,8 @@ def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out
         seed: of the worlds and of the actions.
         out: where the picture goes, a name that ends in .png.
     """
+    from sbtrpo.demo import run_demo
+
     run_demo(task, worlds, seed, out)
 
 
@@ -70,6 +74,8 @@ def train(
         quiet: show nothing.
         wandb: also log to Weights & Biases.
     """
+    from sbtrpo import training
+
     if num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
     for k in range(num_seeds):
@@ -89,6 +95,8 @@ def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = F
         quiet: show nothing.
         wandb: also log to Weights & Biases.
     """
+    from sbtrpo import training
+
     training.resume(run, quiet, wandb)
 
 
@@ -111,10 +119,9 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
     """
-    checkpoint: Any = int(which) if which.isdigit() else which
-    if checkpoint not in ("last", "best") and not which.isdigit():
-        raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
-    found = evaluation.evaluate(run, episodes, seed, deterministic, checkpoint)
+    from sbtrpo import evaluation
+
+    found = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
     text = json.dumps(found.as_dict(), indent=2)
     if json_only:
         print(text)
@@ -123,7 +130,13 @@ def evaluate(
     Console().print(_evaluation_table(found))
 
 
-def _evaluation_table(found: evaluation.Evaluation) -> Table:
+def _checkpoint(which: str) -> Any:
+    if which not in ("last", "best") and not which.isdigit():
+        raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
+    return int(which) if which.isdigit() else which
+
+
+def _evaluation_table(found: Evaluation) -> Table:
     how = "mean action" if found.deterministic else "sampled actions"
     table = Table(box=box.SIMPLE_HEAD, title=f"{found.task}: {found.episodes} fresh episodes, {how}")
     table.add_column("measure")
@@ -139,30 +152,146 @@ def _evaluation_table(found: evaluation.Evaluation) -> Table:
 
 
 @app.command
-def tasks() -> None:
-    """List the tasks: sizes, episode length, objects, and what costs."""
-    table = Table(box=box.SIMPLE_HEAD, title="sizes of observation and action, steps of an episode; * costs")
-    table.add_column("task", no_wrap=True)
-    for name in ("obs", "act", "steps"):
-        table.add_column(name, justify="right")
-    table.add_column("objects")
-    for task in task_ids():
-        spec, pool = get_spec(task), make_pool(task, num_worlds=1)
-        observation, action = pool.single_observation_space.shape[0], pool.single_action_space.shape[0]
-        table.add_row(task, str(observation), str(action), str(spec.episode_length), _objects(spec))
-    Console().print(table)
+def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None) -> None:
+    """List the tasks, or show one: every part of its observation, its objects, and what costs.
+
+    Args:
+        task: an id, or a TOML file that describes a task.
+    """
+    console = Console(highlight=False)
+    if task is None:
+        console.print(_table(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
+        return
+    found = describe.describe(task)
+    console.print(f"[bold]{escape(found.id)}[/bold]")
+    for what, sentence in found.facts:
+        console.print(f"{escape(what)}: {escape(sentence)}")
+    sheets = {"observation": found.observation, "objects": found.objects, "costs": found.costs}
+    for title, sheet in sheets.items():
+        if sheet.rows:
+            console.print(_table(sheet, title))
 
 
-def _objects(spec: TaskSpec) -> str:
-    """What stands in a task's worlds, with a star at what costs."""
-    if isinstance(spec, CorridorSpec):
-        return "a strip*"
-    if isinstance(spec, VelocitySpec):
-        return f"none; running faster than {spec.threshold} m/s*"
-    return ", ".join(
-        (f"{group.count} " if group.count > 1 else "") + group.kind.replace("_", " ") + ("*" if group.cost else "")
-        for group in spec.groups
-    )
+@app.command
+def check(task: tyro.conf.Positional[str], seconds: float = 5.0, seed: int = 0) -> int:
+    """Try an environment, and tell what to change before training on it.
+
+    Args:
+        task: `my_package:MyEnv-v0`, or a task of this package.
+        seconds: how long to try.
+        seed: of the episodes.
+    """
+    from sbtrpo.envs.check import check_environment
+
+    report = check_environment(task, seconds, seed)
+    for line in report.lines():
+        print(line)
+    return 0 if report.ok else 1
+
+
+@app.command
+def record(
+    run: tyro.conf.Positional[Path],
+    compare: tuple[Path, ...] = (),
+    episodes: int = 3,
+    seed: int = 7,
+    out: Path | None = None,
+    deterministic: bool = False,
+    which: str = "last",
+    width: int = 640,
+    height: int = 480,
+    speed: float = 2.0,
+    camera: Literal["auto", "far", "top", "follow"] = "auto",
+) -> None:
+    """Film a run's policy, as MP4 and GIF; what costs flashes red.
+
+    Args:
+        run: the run's folder.
+        compare: further runs on the same task, filmed beside it in the same layouts.
+        episodes: how many, one after the other.
+        seed: of the layouts and of the policy's noise.
+        out: the name of the video; by default video.mp4 in the run's folder.
+        deterministic: act by the policy's mean instead of sampling.
+        which: the checkpoint: last, best, or an epoch's number.
+        width: of one run's picture, in pixels.
+        height: likewise.
+        speed: how many times as fast as the simulated clock.
+        camera: where to look from.
+    """
+    from sbtrpo import recording
+
+    with Progress(*Progress.get_default_columns(), transient=True) as bar:
+        frames = bar.add_task("filming", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(frames, completed=done, total=total)
+
+        films = recording.record(
+            run, episodes, seed, out, compare, deterministic, _checkpoint(which), width, height,
+            speed=speed, camera=camera, progress=progress,
+        )  # fmt: skip
+    for path in films:
+        print(path)
+
+
+@app.command
+def trajectories(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 40,
+    seed: int = 7,
+    out: Path | None = None,
+    deterministic: bool = False,
+    which: str = "last",
+) -> None:
+    """Draw many episodes of a run's policy from above, safe ones and unsafe ones apart.
+
+    Args:
+        run: the run's folder.
+        episodes: how many.
+        seed: of the layouts and of the policy's noise.
+        out: the name of the picture; by default trajectories.png in the run's folder.
+        deterministic: act by the policy's mean instead of sampling.
+        which: the checkpoint: last, best, or an epoch's number.
+    """
+    from sbtrpo.trajectories import draw_trajectories
+
+    print(draw_trajectories(run, episodes, seed, out, deterministic, _checkpoint(which)))
+
+
+@app.command
+def export(
+    run: tyro.conf.Positional[Path],
+    format: Literal["onnx", "torchscript"] = "onnx",
+    out: Path | None = None,
+    stochastic: bool = False,
+    which: str = "last",
+) -> None:
+    """Write a run's policy, normaliser and scaling of actions included, as one file that needs nothing of this package.
+
+    Args:
+        run: the run's folder.
+        format: onnx or torchscript.
+        out: the file's name; by default policy.onnx or policy.pt in the run's folder.
+        stochastic: sample actions from a second input, `noise`, instead of acting by the mean.
+        which: the checkpoint: last, best, or an epoch's number.
+    """
+    from sbtrpo import export as writer
+
+    print(writer.export(run, format, out, not stochastic, _checkpoint(which)))
+
+
+@app.command
+def doctor(seconds: float = 10.0) -> int:
+    """Print what a bug report needs and what is missing here, each with the command that mends it.
+
+    Args:
+        seconds: of the speed test; 0 leaves it out.
+    """
+    from sbtrpo import doctor as physician
+
+    findings = physician.examine(seconds)
+    physician.report(findings)
+    return 0 if physician.healthy(findings) else 1
 
 
 @app.command
@@ -175,16 +304,16 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
     console = Console(highlight=False)
     if name is None:
         title = "`sbtrpo algorithms <name>` shows the settings of one"
-        console.print(_listing_table(algorithm_docs.methods(), title))
+        console.print(_table(algorithm_docs.methods(), title))
         return
     method = catalogue.method(name)
     console.print(f"[bold]{escape(method.title)}[/bold] ({escape(method.name)}): {escape(method.summary)}")
     console.print(f"Source: {escape(method.source)}")
-    console.print(_listing_table(algorithm_docs.settings(method), "settings, as of fidelity paper"))
-    console.print(_listing_table(algorithm_docs.quirks(method), "what fidelity decides"))
+    console.print(_table(algorithm_docs.settings(method), "settings, as of fidelity paper"))
+    console.print(_table(algorithm_docs.quirks(method), "what fidelity decides"))
 
 
-def _listing_table(listing: algorithm_docs.Listing, title: str) -> Table:
+def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Table:
     """Names in one piece, all else as wide as the terminal allows."""
     table = Table(box=box.SIMPLE_HEAD, title=title)
     for k, column in enumerate(listing.columns):
@@ -199,9 +328,12 @@ def main(args: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if args is None else args)
     if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # environments of the user's own may lie in the working directory
+    about = "Reinforcement learning under hard safety constraints."
     try:
-        app.cli(prog="sbtrpo", description="Reinforcement learning under hard safety constraints.", args=arguments)
-    except (ValueError, LayoutError, TrainingError, DamagedCheckpoint, OSError) as error:
+        code = app.cli(prog="sbtrpo", description=about, args=arguments)
+    except (UserError, ValueError, OSError, ImportError) as error:
         print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
         return 2
-    return 0
+    return code if isinstance(code, int) else 0

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from sbtrpo.checkpoint import CheckpointStore
 from sbtrpo.envs import make_pool
+from sbtrpo.envs.foreign import is_foreign
 from sbtrpo.metrics import clopper_pearson_upper, wilson_interval
 from sbtrpo.policy import Policy
 from sbtrpo.runlog import RunFolder
 
-WORLDS = 200
+WORLDS, FOREIGN_WORLDS = 200, 20
+"""The most worlds that play at once; a foreign environment is a simulator of its own."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,8 @@ def play(
     progress: Callable[[int], None] | None = None,
 ) -> tuple[dict[str, NDArray[Any]], int]:  # fmt: skip
     """Whole episodes of a policy: return, cost and length of each, and the number of worlds that failed."""
-    pool = make_pool(task, min(episodes, WORLDS), seed, threads=threads)
+    worlds = FOREIGN_WORLDS if is_foreign(task) else WORLDS
+    pool = make_pool(task, min(episodes, worlds), seed, threads=threads)
     obs, _ = pool.reset()
     share = -(-episodes // pool.num_worlds)
     noise = torch.Generator().manual_seed(seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,9 +76,20 @@ class Collector:
         self.policy.normaliser.update(raw)
         return self.policy.normaliser(raw).astype(np.float32)
 
-    @torch.no_grad()
     def collect(self, steps: int) -> Rollout:
         """T steps of every world."""
+        play = self.play(steps)
+        action = next(play)
+        while True:
+            try:
+                action = play.send(self.pool.step(action))
+            except StopIteration as end:
+                rollout: Rollout = end.value
+                return rollout
+
+    @torch.no_grad()
+    def play(self, steps: int) -> Generator[NDArray[Any], tuple[Any, ...], Rollout]:
+        """The same for whoever steps the pool: yields actions, (N, action_dim), and is sent what they led to."""
         pool, policy, head = self.pool, self.policy, self.policy.head
         n = pool.num_worlds
         log_std = policy.log_std.cpu()
@@ -99,7 +110,7 @@ class Collector:
             time[t] = self._age
             outputs[t] = network(self._obs)
             action[t] = head.sample(np, outputs[t], spread, noise[t])
-            raw, reward[t], cost[t], terminated[t], truncated[t], info = pool.step(policy.to_env(action[t]))
+            raw, reward[t], cost[t], terminated[t], truncated[t], info = yield policy.to_env(action[t])
             self._age += 1
             self._obs = self._normalise(raw)
             if "episode" in info:
@@ -147,3 +158,6 @@ class Collector:
         self._obs = np.array(state["obs"])
         self._age = np.array(state["age"])
         self.generator.set_state(state["generator"])
+        if not getattr(self.pool, "restores_exactly", True):  # a foreign simulator: new episodes have begun
+            self._obs = self.policy.normaliser(self.pool.last_obs).astype(np.float32)
+            self._age[:] = 0

@@ -1,6 +1,7 @@
 """A run's folder: its settings, a row for each epoch, a row for each episode, and what came out.
 
 config.toml       every setting; the run can be repeated from it
+task.toml         the task, where it came from a file: the run goes on with this copy
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
@@ -41,6 +42,7 @@ from sbtrpo.curves import curves_png
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+TASK_FILE = "task.toml"
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; the others are floats."""
 
@@ -51,7 +53,8 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    return Path(root) / config.task / config.algo / f"seed{config.seed}-{config.digest()}"
+    task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
+    return Path(root) / task / config.algo / f"seed{config.seed}-{config.digest()}"
 
 
 class RunFolder:
@@ -86,6 +89,8 @@ class RunFolder:
             if (path / "config.toml").exists():
                 _check_same_run(path, read_config(path / "config.toml"), config)
         path.mkdir(parents=True, exist_ok=True)
+        if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
+            write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
         write_config(path / "config.toml", config)
         return cls(path, config, wandb)
 
@@ -95,7 +100,10 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        return cls(path, read_config(path / "config.toml"), wandb)
+        config = read_config(path / "config.toml")
+        if (path / TASK_FILE).exists():
+            config = dataclasses.replace(config, task=str(path / TASK_FILE))
+        return cls(path, config, wandb)
 
     @property
     def checkpoints(self) -> Path:

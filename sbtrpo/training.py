@@ -29,6 +29,7 @@ from sbtrpo.checkpoint import CheckpointStore
 from sbtrpo.config import TrainConfig
 from sbtrpo.display import Display
 from sbtrpo.envs import make_pool
+from sbtrpo.errors import UserError
 from sbtrpo.metrics import EpisodeWindows
 from sbtrpo.policy import make_policy
 from sbtrpo.rollout import Collector, Rollout
@@ -37,7 +38,7 @@ from sbtrpo.runlog import RunFolder, default_path
 SKIPS_TO_STOP = 10
 
 
-class TrainingError(RuntimeError):
+class TrainingError(UserError, RuntimeError):
     """The run cannot go on in a sensible way; the message says what to try."""
 
 
@@ -89,11 +90,15 @@ class Trainer:
         """Collect, update, and tell what happened."""
         started = time.perf_counter()
         rollout = self.collector.collect(self.config.steps_per_world)
-        collected = time.perf_counter()
+        return self.learn(rollout, time.perf_counter() - started)
+
+    def learn(self, rollout: Rollout, rollout_seconds: float) -> Epoch:
+        """The epoch's part after the rollout: update, and tell what happened."""
+        started = time.perf_counter()
         batch = self._batch(rollout, self._advantages(rollout))
         cost, statistics = self._statistics(rollout)
         diagnostics = self.method.update(batch, cost, self.epoch / self.config.epochs)
-        updated = time.perf_counter()
+        update_seconds = time.perf_counter() - started
 
         self.epoch += 1
         self.faults += rollout.faults
@@ -109,10 +114,10 @@ class Trainer:
             "faults": float(self.faults),
         }
         timing = {
-            "rollout_seconds": collected - started,
-            "update_seconds": updated - collected,
-            "rollout_steps_per_second": self.config.steps_per_epoch / (collected - started),
-            "steps_per_second": self.config.steps_per_epoch / (updated - started),
+            "rollout_seconds": rollout_seconds,
+            "update_seconds": update_seconds,
+            "rollout_steps_per_second": self.config.steps_per_epoch / rollout_seconds,
+            "steps_per_second": self.config.steps_per_epoch / (rollout_seconds + update_seconds),
         }
         return Epoch(row, rollout.episodes, timing)
 
@@ -249,6 +254,12 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
 def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped."""
     folder = RunFolder.open(run, wandb=wandb)
+    trainer, notes = restore(folder)
+    return _run(trainer, folder, quiet, notes)
+
+
+def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
+    """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
     trainer = Trainer(folder.config)
     notes: list[str] = []
     try:
@@ -257,41 +268,59 @@ def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     except FileNotFoundError:  # stopped before the first checkpoint
         epoch = 0
     folder.rewind(epoch)
-    return _run(trainer, folder, quiet, [*notes, f"resuming after epoch {epoch}"])
+    return trainer, [*notes, f"resuming after epoch {epoch}"]
 
 
 def _store(folder: RunFolder) -> CheckpointStore:
     return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every)
 
 
+class Recorder:
+    """Puts a run's epochs into its folder, and what came out."""
+
+    def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
+        self.trainer, self.folder, self._store = trainer, folder, _store(folder)
+        self._row: dict[str, float] = {}
+
+    def record(self, epoch: Epoch, stopping: bool = False) -> None:
+        """Log an epoch, and save the state if it is time, or the run is `stopping`."""
+        config, done = self.folder.config, self.trainer.epoch
+        self._row = epoch.row
+        self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
+        if done % config.checkpoint_every == 0 or done == config.epochs or stopping:
+            self.folder.flush_episodes()
+            self._store.save(done, self.trainer.state_dict(), score=epoch.row["safe_reward"])
+
+    def close(self) -> bool:
+        """End the session; returns whether the run is at its end, whose summary is then written."""
+        if self.trainer.epoch < self.folder.config.epochs:
+            self.folder.close()
+            return False
+        row = self._row or {name: float(values[-1]) for name, values in self.folder.metrics().items()}
+        self.folder.finish({"epochs": self.trainer.epoch, "faults": self.trainer.faults, "final": row})
+        return True
+
+
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
-    config, store = folder.config, _store(folder)
-    row: dict[str, float] = {}
+    config, recorder = folder.config, Recorder(trainer, folder)
     title = f"{config.algo} on {config.task}, seed {config.seed}"
-    with Display(config.epochs, config.total_steps, title, quiet) as display, _interruptible() as interrupted:
+    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in notes or []:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
             epoch = trainer.run_epoch()
-            row = epoch.row
-            folder.log_epoch(row, epoch.episodes, epoch.timing)
-            if trainer.epoch % config.checkpoint_every == 0 or trainer.epoch == config.epochs or interrupted.is_set():
-                folder.flush_episodes()
-                store.save(trainer.epoch, trainer.state_dict(), score=row["safe_reward"])
-            display.update(row, epoch.timing)
+            recorder.record(epoch, interrupted.is_set())
+            display.update(epoch.row, epoch.timing)
             trainer.check()
         if trainer.epoch < config.epochs:
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
-            folder.close()
-            return folder.path
-    row = row or {name: float(values[-1]) for name, values in folder.metrics().items()}
-    folder.finish({"epochs": trainer.epoch, "faults": trainer.faults, "final": row})
+    recorder.close()
     return folder.path
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[threading.Event]:
+def interruptible() -> Iterator[threading.Event]:
     """Ctrl-C asks for a stop after the running epoch; a second one stops at once."""
     asked = threading.Event()
 

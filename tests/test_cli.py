@@ -53,7 +53,7 @@ def test_errors_of_ours_and_of_files_are_one_line(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(cli, "run_demo", fails)
+    monkeypatch.setattr("sbtrpo.demo.run_demo", fails)
     assert cli.main(["look"]) == 2
     assert capsys.readouterr().err in ("sbtrpo: no room for the goal\n", "sbtrpo: [Errno 13] not allowed\n")
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.envs.spec import NavigationSpec, Rectangle
+from sbtrpo.errors import UserError
 from sbtrpo.seeding import Floats, Ints, Streams, uniform
 
 ATTEMPTS = 100
@@ -24,7 +25,7 @@ _BLOCKS = (8, 32, 60, 900, 9000)  # attempts looked at together; a hundred in th
 _JITTER = 1e-9  # the original draws "fixed" places from a square this small
 
 
-class LayoutError(RuntimeError):
+class LayoutError(UserError, RuntimeError):
     """A layout has no room for one of its objects."""
 
 
@@ -45,15 +46,22 @@ def places(spec: NavigationSpec) -> list[Place]:
     def square(name: str, keepout: float) -> Place:
         return Place(name, np.full(2, -spec.extent + keepout), np.full(2, spec.extent - keepout), keepout)
 
-    found = [square("robot", spec.robot_keepout)]
+    def rectangle(name: str, keepout: float, area: Rectangle) -> Place:
+        return Place(name, np.asarray(area[:2]), np.asarray(area[2:]), keepout)
+
+    keepout = spec.robot_keepout
+    robot = square("robot", keepout) if spec.start is None else rectangle("robot", keepout, spec.start)
+    found = [robot]
     for group in spec.groups:
         for i in range(group.count):
             name = group.kind if group.count == 1 else f"{group.kind} {i}"
-            if group.places is None:
-                found.append(square(name, group.keepout))
-            else:
+            if group.places is not None:
                 centre = np.asarray(group.places[i])
                 found.append(Place(name, centre - _JITTER, centre + _JITTER, group.keepout))
+            elif group.area is not None:
+                found.append(rectangle(name, group.keepout, group.area))
+            else:
+                found.append(square(name, group.keepout))
     return found
 
 

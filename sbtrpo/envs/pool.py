@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
 
 from sbtrpo.envs.arrays import Array, all_finite, copy, none_of, some, suspicious
-from sbtrpo.envs.registry import get_spec
+from sbtrpo.envs.foreign import is_foreign
+from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
 
 Info = dict[str, Any]
@@ -34,7 +35,7 @@ class Pool:
 
     def __init__(
         self,
-        task: str,
+        task: TaskLike,
         num_worlds: int,
         seed: int = 0,
         engine: str = "cpu",
@@ -210,7 +211,7 @@ def _check_count(name: str, value: Any, least: int) -> None:
 
 
 def make_pool(
-    task: str,
+    task: TaskLike,
     num_worlds: int = 20,
     seed: int = 0,
     engine: str = "cpu",
@@ -221,7 +222,8 @@ def make_pool(
     """A pool of worlds.
 
     Args:
-        task: a task id, such as "SafetyPointGoal2-v0" (see `sbtrpo.task_ids()`).
+        task: a task id, such as "SafetyPointGoal2-v0" (see `sbtrpo.task_ids()`), or a task of your own: the path of a
+            .toml file or a dict (see docs/tasks.md).
         num_worlds: how many worlds step together.
         seed: of the worlds' random streams; world i's episodes depend on it and on i alone.
         engine: "cpu".
@@ -237,4 +239,10 @@ def make_pool(
     >>> obs.shape, reward.shape, sorted(info)[:3]
     ((4, 60), (4,), ['cost_hazards', 'cost_vases_contact', 'cost_vases_velocity'])
     """
+    if isinstance(task, str):
+        if is_foreign(task):
+            from sbtrpo.envs.adapters import make_env_pool
+
+            return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+        task = task.removeprefix("sbtrpo:")
     return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

@@ -1,11 +1,30 @@
-"""Task ids and their specs. Third-party tasks register here."""
+"""Task ids and their specs: the family of Safety-Gymnasium 1.0.0, row by row. Third-party tasks register here."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import Any, TypeAlias
 
 from sbtrpo.envs import spec as s
+from sbtrpo.envs.custom import spec_from_dict, spec_from_toml
 from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec, VelocitySpec
+
+TaskLike: TypeAlias = str | PathLike[str] | Mapping[str, Any] | TaskSpec
+"""A task id, a path that ends in .toml, the same settings as a dict, or a spec."""
+
+PAPER_TASKS = (
+    "SafetyPointGoal2-v0",
+    "SafetyPointPush2-v0",
+    "SafetyPointButton2-v0",
+    "SafetyCarGoal2-v0",
+    "SafetyCarPush2-v0",
+    "SafetyCarCircle2-v0",
+    "SafetyHopperVelocity-v1",
+    "SafetySwimmerVelocity-v1",
+)
+"""The tasks of the paper, of which there are recordings of the original."""
 
 _TASKS: dict[str, TaskSpec] = {}
 
@@ -20,49 +39,87 @@ def register(spec: TaskSpec) -> None:
 def task_ids() -> list[str]:
     """All known task ids, but for the toy ones.
 
-    >>> task_ids()[0]
-    'SafetyPointGoal2-v0'
+    >>> len(task_ids()), task_ids()[0]
+    (38, 'SafetyPointGoal0-v0')
     """
     return [name for name, spec in _TASKS.items() if not isinstance(spec, CorridorSpec)]
 
 
-def get_spec(task: str) -> TaskSpec:
-    """The spec of a task id.
+def get_spec(task: TaskLike) -> TaskSpec:
+    """The spec of a task id, of a .toml file or of the same settings as a dict.
 
     >>> get_spec("SafetyPointGoal2-v0").robot
     'point'
+    >>> get_spec({"id": "Tag-v0", "robot": "car", "objective": "goal", "objects": [{"kind": "goal"}]}).id
+    'Tag-v0'
     """
-    if task in _TASKS:
-        return _TASKS[task]
-    near = difflib.get_close_matches(str(task), _TASKS, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"choose one of {', '.join(task_ids())}"
-    raise ValueError(f"unknown task {task!r}; {hint}")
+    if isinstance(task, NavigationSpec | VelocitySpec | CorridorSpec):
+        return task
+    if isinstance(task, Mapping):
+        return _own(spec_from_dict(task))
+    name = fspath(task) if isinstance(task, str | PathLike) else task
+    if not isinstance(name, str):
+        raise TypeError(f"task must be a task id, the path of a .toml file or a dict, got {task!r}")
+    if name in _TASKS:
+        return _TASKS[name]
+    if name.endswith(".toml"):
+        return _own(spec_from_toml(name))
+    near = difflib.get_close_matches(name, _TASKS, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`sbtrpo tasks` lists all of them"
+    raise ValueError(f"unknown task {name!r}; {hint}")
 
 
-def _push(robot: str) -> NavigationSpec:
+def _own(spec: NavigationSpec) -> NavigationSpec:
+    """A task from outside, which must not pass for another one."""
+    if _TASKS.get(spec.id, spec) != spec:
+        raise ValueError(f"id {spec.id!r} is the name of another task; choose another id")
+    return spec
+
+
+def _id(robot: str, task: str, level: int) -> str:
+    return f"Safety{robot.capitalize()}{task}{level}-v0"
+
+
+def _goal(robot: str, level: int) -> NavigationSpec:
+    objects: tuple[s.Group, ...] = (
+        (),
+        (s.hazards(8), s.vases(1, cost=False)),
+        (s.hazards(10), s.vases(10, cost=True)),
+    )[level]
+    groups = (s.goal(0.3, 0.305), *objects)
+    return NavigationSpec(_id(robot, "Goal", level), robot, "goal", groups, extent=(1.0, 1.5, 2.0)[level])
+
+
+def _button(robot: str, level: int) -> NavigationSpec:
+    # The goal's place is a phantom: the goal mark goes onto the target button.
+    objects: tuple[s.Group, ...] = (
+        (),
+        (s.hazards(4), s.gremlins(4)),
+        (s.hazards(8), s.gremlins(6)),
+    )[level]
+    groups = (s.buttons(4, cost=level > 0), s.goal(0.2, 0.4), *objects)
+    return NavigationSpec(_id(robot, "Button", level), robot, "button", groups, extent=(1.0, 1.5, 1.8)[level])
+
+
+def _push(robot: str, level: int) -> NavigationSpec:
+    objects: tuple[s.Group, ...] = (
+        (),
+        (s.hazards(2, radius=0.3, keepout=0.4), s.pillars(1, cost=False)),
+        (s.hazards(4, radius=0.3, keepout=0.4), s.pillars(4, cost=True)),
+    )[level]
     # The car's box is smaller and lighter: with the Point's box it could not push.
     box = s.push_box(0.125, 0.0005) if robot == "car" else s.push_box(0.2, 0.001)
-    groups = (s.goal(0.3, 0.4), s.hazards(4, radius=0.3, keepout=0.4), s.pillars(4, cost=True), box)
-    return NavigationSpec(f"Safety{robot.capitalize()}Push2-v0", robot, "push", groups, extent=2.0)
+    groups = (s.goal(0.3, 0.4), *objects, box)
+    return NavigationSpec(_id(robot, "Push", level), robot, "push", groups, extent=(1.0, 1.5, 2.0)[level])
 
 
-def _goal(robot: str) -> NavigationSpec:
-    groups = (s.goal(0.3, 0.305), s.hazards(10), s.vases(10, cost=True))
-    return NavigationSpec(f"Safety{robot.capitalize()}Goal2-v0", robot, "goal", groups, extent=2.0)
-
-
-def _button(robot: str) -> NavigationSpec:
-    groups = (s.buttons(4, cost=True), s.goal(0.2, 0.4), s.hazards(8), s.gremlins(6))
-    return NavigationSpec(f"Safety{robot.capitalize()}Button2-v0", robot, "button", groups, extent=1.8)
-
-
-def _circle(robot: str) -> NavigationSpec:
-    walls = ((1.125, 0.0), (-1.125, 0.0), (0.0, 1.125), (0.0, -1.125))
+def _circle(robot: str, level: int) -> NavigationSpec:
+    walls: tuple[s.Group, ...] = ((), (s.sigwalls(1.125),), (s.sigwalls(1.125, 1.125),))[level]
     return NavigationSpec(
-        f"Safety{robot.capitalize()}Circle2-v0",
+        _id(robot, "Circle", level),
         robot,
         "circle",
-        (s.circle(), s.sigwalls(walls)),
+        (s.circle(), *walls),
         extent=0.8,
         robot_keepout=0.0,
         lidar_range=6.0,
@@ -70,17 +127,46 @@ def _circle(robot: str) -> NavigationSpec:
     )
 
 
-for _spec in (
-    _goal("point"),
-    _push("point"),
-    _button("point"),
-    _goal("car"),
-    _push("car"),
-    _circle("car"),
-    VelocitySpec(
-        "SafetyHopperVelocity-v1", "hopper", threshold=0.7402, noise=0.005, control_cost=1e-3, survival_reward=1.0
-    ),
-    VelocitySpec("SafetySwimmerVelocity-v1", "swimmer", threshold=0.2282, noise=0.1, control_cost=1e-4),
-    CorridorSpec("ToyCorridor-v0"),
-):
+def _run(robot: str) -> NavigationSpec:
+    return NavigationSpec(
+        _id(robot, "Run", 0),
+        robot,
+        "run",
+        (s.sigwalls(0.5, half_length=17.5),),
+        extent=17.5,
+        robot_keepout=0.0,
+        episode_length=500,
+        start=(-0.2, 16.5, 0.2, 16.5),
+    )
+
+
+def _velocity(robot: str, thresholds: tuple[float, float], planar: tuple[bool, bool], **row: Any) -> list[VelocitySpec]:
+    """Versions 0 and 1 of a velocity task, which differ in the speed that is allowed."""
+    return [
+        VelocitySpec(f"Safety{robot}Velocity-v{v}", robot.lower(), thresholds[v], planar=planar[v], **row)
+        for v in (0, 1)
+    ]
+
+
+_NAVIGATION = [
+    spec
+    for robot in ("point", "car")
+    for spec in (*(make(robot, level) for make in (_goal, _button, _push, _circle) for level in range(3)), _run(robot))
+]
+_SIGNED, _PLANAR = (False, False), (True, True)
+_VELOCITY = [
+    *_velocity("HalfCheetah", (2.8795, 3.2096), _SIGNED, substeps=5, noise=0.1, normal_velocities=True,
+               control_cost=0.1),
+    *_velocity("Hopper", (0.37315, 0.7402), _SIGNED, substeps=4, noise=0.005, control_cost=1e-3, survival_reward=1.0),
+    *_velocity("Walker2d", (1.7075, 2.3415), _SIGNED, substeps=4, noise=0.005, control_cost=1e-3, survival_reward=1.0),
+    *_velocity("Ant", (2.5745, 2.6222), _PLANAR, substeps=5, noise=0.1, normal_velocities=True,
+               control_cost=0.5, survival_reward=1.0),
+    *_velocity("Humanoid", (2.3475, 1.4149), _PLANAR, substeps=5, noise=0.01,
+               control_cost=0.1, survival_reward=5.0, forward_reward=1.25),
+    # Version 1 tests the signed forward velocity although version 0 tests the speed in the plane.
+    *_velocity("Swimmer", (0.04845, 0.2282), (True, False), substeps=4, noise=0.1, control_cost=1e-4),
+]  # fmt: skip
+
+_FAMILY: list[TaskSpec] = [*_NAVIGATION, *_VELOCITY, CorridorSpec("ToyCorridor-v0")]
+for _spec in _FAMILY:
     register(_spec)

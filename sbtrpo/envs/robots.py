@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from importlib.resources import files
+from typing import Any, Literal
 
 import mujoco
 
@@ -144,8 +146,64 @@ CAR = Robot(
 ROBOTS = {"point": POINT, "car": CAR}
 
 
-def build_hopper(spec: mujoco.MjSpec) -> None:
+@dataclass(frozen=True)
+class Runner:
+    """A robot of the velocity tasks: Gymnasium's MuJoCo robots, v4."""
+
+    build: Callable[[], mujoco.MjModel]
+    parts: dict[str, int]
+    """Names and sizes of the observation's parts: qpos without its first entries, qvel, then fields of the engine."""
+    unseen: int
+    """How many first entries of qpos are not observed."""
+    action_dim: int
+    timestep: float
+    velocity_limit: float = math.inf
+    """Observed velocities are clipped to ± this."""
+    position: Literal["qpos", "torso", "mass"] = "qpos"
+    """Whose way counts: the first coordinates', the torso's (its body), or that of the centre of mass."""
+    healthy: tuple[tuple[int, float, float], ...] = ()
+    """(i, low, high): the episode ends unless low < qpos[i] < high, for each of these."""
+    healthy_ends: bool = False
+    """Whether low and high themselves are healthy."""
+    state_limit: float = math.inf
+    """The episode also ends unless all of qpos and qvel but the first two are within ± this."""
+    effort_in_double: bool = False
+    """Whether squared actions are summed in double precision, or in the action's own."""
+
+    @property
+    def quaternion(self) -> slice | None:
+        """Where the root's orientation is in qpos, if it has one."""
+        return None if self.position == "qpos" else slice(3, 7)
+
+
+def _from_gymnasium(name: str, forces: bool = False, total_mass: float | None = None) -> mujoco.MjModel:
+    """A model from the file that the installed Gymnasium ships.
+
+    Args:
+        name: of the file.
+        forces: whether the engine keeps `cfrc_ext`, the contact forces on each body, up to date.
+        total_mass: scales all masses.
+    """
+    builder = mujoco.MjSpec.from_string(files("gymnasium").joinpath("envs", "mujoco", "assets", name).read_text())
+    for geom in builder.geoms:
+        # MuJoCo sums the margins of two geoms where 2.3.3 took the larger one, and in these files all are equal.
+        geom.margin /= 2
+    if forces:  # the engine computes them for the sake of a sensor that needs them
+        builder.body("torso").add_site(name="torso")
+        builder.add_sensor(type=_Sensor.mjSENS_ACCELEROMETER, objtype=mujoco.mjtObj.mjOBJ_SITE, objname="torso")
+    if total_mass is None:
+        return builder.compile()
+    builder.compiler.settotalmass = -1  # which the file sets and MuJoCo is about to drop
+    model = builder.compile()
+    mujoco.mj_setTotalmass(model, total_mass)
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return model
+
+
+def _build_hopper() -> mujoco.MjModel:
     """Gymnasium's planar Hopper (v4)."""
+    spec = mujoco.MjSpec()
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
     spec.option.timestep = 0.002
     spec.default.geom.solimp[:3] = [0.8, 0.8, 0.01]
     # MuJoCo sums the margins of two geoms where 2.3.3 took the larger one (0.001): half of it, twice.
@@ -185,10 +243,13 @@ def build_hopper(spec: mujoco.MjSpec) -> None:
     foot = leg.add_body(name="foot", pos=[0.13, 0, -0.35])
     hinge(foot, "foot_joint", [-0.13, 0, 0.1], (-45, 45))
     capsule(foot, 0.06, [-0.26, 0, 0.1, 0.13, 0, 0.1], friction=2.0)
+    return spec.compile()
 
 
-def build_swimmer(spec: mujoco.MjSpec) -> None:
+def _build_swimmer() -> mujoco.MjModel:
     """Gymnasium's Swimmer (v4): three links in a viscous plane, nothing collides."""
+    spec = mujoco.MjSpec()
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
     spec.option.timestep = 0.01
     spec.option.density, spec.option.viscosity = 4000, 0.1
     spec.option.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
@@ -213,6 +274,61 @@ def build_swimmer(spec: mujoco.MjSpec) -> None:
     back = mid.add_body(name="back", pos=[-1, 0, 0])
     hinge(back, "motor2_rot")
     link(back, 0, -1)
+    return spec.compile()
 
 
-VELOCITY_ROBOTS = {"hopper": build_hopper, "swimmer": build_swimmer}
+RUNNERS = {
+    "halfcheetah": Runner(
+        lambda: _from_gymnasium("half_cheetah.xml", total_mass=14),
+        {"qpos": 8, "qvel": 9},
+        unseen=1,
+        action_dim=6,
+        timestep=0.01,
+    ),
+    "hopper": Runner(
+        _build_hopper,
+        {"qpos": 5, "qvel": 6},
+        unseen=1,
+        action_dim=3,
+        timestep=0.002,
+        velocity_limit=10.0,
+        healthy=((1, 0.7, math.inf), (2, -0.2, 0.2)),
+        state_limit=100.0,
+    ),
+    "walker2d": Runner(
+        lambda: _from_gymnasium("walker2d.xml"),
+        {"qpos": 8, "qvel": 9},
+        unseen=1,
+        action_dim=6,
+        timestep=0.002,
+        velocity_limit=10.0,
+        healthy=((1, 0.8, 2.0), (2, -1.0, 1.0)),
+    ),
+    "ant": Runner(
+        lambda: _from_gymnasium("ant.xml"),
+        {"qpos": 13, "qvel": 14},
+        unseen=2,
+        action_dim=8,
+        timestep=0.01,
+        position="torso",
+        healthy=((2, 0.2, 1.0),),
+        healthy_ends=True,
+    ),
+    "humanoid": Runner(
+        lambda: _from_gymnasium("humanoid.xml", forces=True),
+        {"qpos": 22, "qvel": 23, "cinert": 140, "cvel": 84, "qfrc_actuator": 23, "cfrc_ext": 84},
+        unseen=2,
+        action_dim=17,
+        timestep=0.003,
+        position="mass",
+        healthy=((2, 1.0, 2.0),),
+        effort_in_double=True,
+    ),
+    "swimmer": Runner(
+        _build_swimmer,
+        {"qpos": 3, "qvel": 5},
+        unseen=2,
+        action_dim=2,
+        timestep=0.01,
+    ),
+}

@@ -13,7 +13,7 @@ from typing import Any
 
 import mujoco
 
-from sbtrpo.envs.robots import ROBOTS, VELOCITY_ROBOTS, Robot
+from sbtrpo.envs.robots import ROBOTS, RUNNERS, Robot
 from sbtrpo.envs.spec import Group, NavigationSpec, VelocitySpec
 
 SLEEP_TOLERANCE = 5e-5
@@ -24,8 +24,8 @@ _GEOMS = {
     "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER,
     "box": mujoco.mjtGeom.mjGEOM_BOX,
 }
-# A weld's rotational rows are softer by the ratio of rotational to translational inertia than in MuJoCo 2.3.3: 150 for
-# a gremlin, whose square root goes into the torque scale.
+# A weld's rotational rows are softer by the ratio of translational to rotational inertia than in MuJoCo 2.3.3: 150 for
+# a gremlin of half side 0.1, whose square root goes into the torque scale.
 _GREMLIN_TORQUE_SCALE = math.sqrt(150.0)
 
 
@@ -64,10 +64,7 @@ class Scene:
 
 def compile_velocity(spec: VelocitySpec) -> mujoco.MjModel:
     """The model of a velocity task."""
-    builder = mujoco.MjSpec()
-    builder.option.integrator = mujoco.mjtIntegrator.mjINT_RK4
-    VELOCITY_ROBOTS[spec.robot](builder)
-    return builder.compile()
+    return RUNNERS[spec.robot].build()
 
 
 def compile_navigation(spec: NavigationSpec, sleep: bool = True) -> Scene:
@@ -134,7 +131,7 @@ def _add_objects(builder: mujoco.MjSpec, group: Group) -> None:
                 name2=name,
                 solref=[0.02, 1.5],
             )
-            weld.data[:11] = [0, 0, 0, *body.pos, 1, 0, 0, 0, _GREMLIN_TORQUE_SCALE]
+            weld.data[:11] = [0, 0, 0, *body.pos, 1, 0, 0, 0, _GREMLIN_TORQUE_SCALE * (0.1 / group.size[0])]
 
 
 def _add_push_box_edges(body: Any, group: Group) -> None:
@@ -156,10 +153,12 @@ def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robo
     with other things, takes fewer of them than a sensor for each object, the most numerous kind is read as that rest.
     """
     solid = _solid(spec)
-    wanted = [group for group in solid if group.cost or group.kind == "buttons"]
+    # Buttons are told apart where one of them is the target; of other kinds only "any" is asked.
+    apart = "buttons" if spec.objective == "button" else None
+    wanted = [group for group in solid if group.cost or group.kind == apart]
     if not wanted:
         return {}
-    rest = max((group for group in wanted if group.kind != "buttons"), key=lambda g: g.count, default=None)
+    rest = max((group for group in wanted if group.kind != apart), key=lambda g: g.count, default=None)
     others = [g for g in solid if g is not rest]
     if rest is not None and 1 + robot.on_floor + sum(g.count for g in others) >= sum(g.count for g in wanted):
         rest, others = None, wanted
@@ -184,8 +183,7 @@ def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robo
     for group in others:
         touched = [add_body(object_name(group, i)) for i in range(group.count)]
         names += touched
-        # Buttons are told apart (one is the target); of other kinds only "any" is asked.
-        readings[group.kind] = [([name], []) for name in touched] if group.kind == "buttons" else [(touched, [])]
+        readings[group.kind] = [([name], []) for name in touched] if group.kind == apart else [(touched, [])]
     if rest is not None:
         if robot.on_floor:
             names.append(add_body("world"))

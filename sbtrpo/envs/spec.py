@@ -14,6 +14,12 @@ Body = Literal["mark", "fixed", "free", "gremlin"]
 """How an object lives: `mark`: painted on the floor, touches nothing; `fixed`: immovable and solid;
 `free`: solid, pushed by what touches it; `gremlin`: like `free`, but dragged along a circle by a weld."""
 
+Objective = Literal["goal", "button", "push", "circle", "run"]
+"""What a navigation task rewards."""
+
+Rectangle = tuple[float, float, float, float]
+"""x and y of the lower left corner, then of the upper right one."""
+
 
 @dataclass(frozen=True)
 class Group:
@@ -35,20 +41,28 @@ class Group:
     lidar: bool = True
     places: tuple[tuple[float, float], ...] | None = None
     """Fixed places instead of random ones."""
+    area: Rectangle | None = None
+    """Where centres are drawn, instead of in the task's square."""
 
     @property
     def radius(self) -> float:
         """Planar radius of a round mark."""
         return self.size[0]
 
+    @property
+    def boundary(self) -> tuple[float, ...]:
+        """Where signal walls stand: ± in x, or ± in x and ± in y."""
+        assert self.places is not None
+        return tuple(max(place) for place in self.places[::2])
+
 
 @dataclass(frozen=True)
 class NavigationSpec:
-    """A robot among objects on a plane: Goal, Button, Push and Circle."""
+    """A robot among objects on a plane: Goal, Button, Push, Circle and Run."""
 
     id: str
     robot: str
-    objective: Literal["goal", "button", "push", "circle"]
+    objective: Objective
     groups: tuple[Group, ...]
     extent: float
     """Objects and robot start inside the square [-extent, extent]², each shrunk by its keepout."""
@@ -56,6 +70,8 @@ class NavigationSpec:
     lidar_range: float = 3.0
     episode_length: int = 1000
     substeps: int = 10
+    start: Rectangle | None = None
+    """Where the robot's centre is drawn, instead of in the square."""
 
     def slices(self) -> dict[str, slice]:
         """Index range of each kind in the object axis, in placement order."""
@@ -81,18 +97,26 @@ class NavigationSpec:
 
 @dataclass(frozen=True)
 class VelocitySpec:
-    """A Gymnasium MuJoCo v4 robot that must run, but not faster than a threshold."""
+    """A Gymnasium MuJoCo v4 robot that must run, but not faster than a threshold.
+
+    reward = forward_reward * forward velocity + survival_reward - control_cost * sum of squared actions
+    """
 
     id: str
     robot: str
     threshold: float
-    """cost = 1 while the forward velocity exceeds this (strictly)."""
+    """cost = 1 while the speed exceeds this (strictly)."""
     noise: float
     """Start positions and velocities are uniform in ±noise around the reference pose."""
     control_cost: float
     survival_reward: float = 0.0
     episode_length: int = 1000
     substeps: int = 4
+    planar: bool = False
+    """Whether the speed is that in the plane, of any direction, or the forward velocity, which has a sign."""
+    forward_reward: float = 1.0
+    normal_velocities: bool = False
+    """Whether start velocities are normal with standard deviation `noise` instead of uniform."""
 
 
 @dataclass(frozen=True)
@@ -106,39 +130,41 @@ class CorridorSpec:
 TaskSpec = NavigationSpec | VelocitySpec | CorridorSpec
 
 
-def goal(radius: float, keepout: float) -> Group:
+def goal(radius: float = 0.3, keepout: float = 0.305) -> Group:
     """The place to reach."""
     return Group("goal", 1, keepout, "cylinder", (radius, radius / 2), radius / 2 + 0.01, "mark")
 
 
-def hazards(count: int, radius: float = 0.2, keepout: float = 0.18) -> Group:
+def hazards(count: int, radius: float = 0.2, keepout: float = 0.18, cost: bool = True) -> Group:
     """Discs that cost while the robot's centre is inside."""
-    return Group("hazards", count, keepout, "cylinder", (radius, 0.01), 0.02, "mark", cost=True)
+    return Group("hazards", count, keepout, "cylinder", (radius, 0.01), 0.02, "mark", cost=cost)
 
 
-def vases(count: int, cost: bool) -> Group:
+def vases(count: int, cost: bool, half: float = 0.1, keepout: float = 0.15, density: float = 0.001) -> Group:
     """Light boxes; touching one costs, and so does one that moves."""
-    return Group("vases", count, 0.15, "box", (0.1, 0.1, 0.1), 0.1 - 4e-5, "free", density=0.001, cost=cost)
+    # They start a little inside the floor, where they come to rest.
+    return Group("vases", count, keepout, "box", (half, half, half), half - 4e-5, "free", density=density, cost=cost)
 
 
-def pillars(count: int, cost: bool) -> Group:
+def pillars(count: int, cost: bool, radius: float = 0.2, keepout: float = 0.3) -> Group:
     """Immovable cylinders."""
-    return Group("pillars", count, 0.3, "cylinder", (0.2, 0.5), 0.5, "fixed", cost=cost)
+    return Group("pillars", count, keepout, "cylinder", (radius, 0.5), 0.5, "fixed", cost=cost)
 
 
-def buttons(count: int, cost: bool) -> Group:
+def buttons(count: int, cost: bool, radius: float = 0.1, keepout: float = 0.2) -> Group:
     """Immovable spheres, one of which is the target."""
-    return Group("buttons", count, 0.2, "sphere", (0.1,), 0.1, "fixed", cost=cost)
+    return Group("buttons", count, keepout, "sphere", (radius,), radius, "fixed", cost=cost)
 
 
-def gremlins(count: int) -> Group:
+def gremlins(count: int, cost: bool = True, half: float = 0.1, keepout: float = 0.4, density: float = 0.001) -> Group:
     """Boxes that circle around their start, dragged by a weld."""
-    return Group("gremlins", count, 0.4, "box", (0.1, 0.1, 0.1), 0.1, "gremlin", density=0.001, cost=True)
+    return Group("gremlins", count, keepout, "box", (half, half, half), half, "gremlin", density=density, cost=cost)
 
 
-def push_box(half: float, density: float) -> Group:
+def push_box(half: float, density: float, keepout: float | None = None, cost: bool = False) -> Group:
     """The box to push, with a smaller box on each vertical edge (see `scene.py`)."""
-    return Group("push_box", 1, half, "box", (half, half, half), half, "free", density=density)
+    keepout = half if keepout is None else keepout
+    return Group("push_box", 1, keepout, "box", (half, half, half), half, "free", density=density, cost=cost)
 
 
 def circle(radius: float = 1.5) -> Group:
@@ -146,7 +172,10 @@ def circle(radius: float = 1.5) -> Group:
     return Group("circle", 1, 0.0, "cylinder", (radius, 0.01), 0.01, "mark", places=((0.0, 0.0),))
 
 
-def sigwalls(places: tuple[tuple[float, float], ...]) -> Group:
-    """Boundaries that cost when crossed; they are not seen by the lidar."""
-    size = (0.05, 3.5, 0.3)
-    return Group("sigwalls", len(places), 0.0, "box", size, 0.25, "mark", cost=True, lidar=False, places=places)
+def sigwalls(x: float, y: float | None = None, half_length: float = 3.5, cost: bool = True) -> Group:
+    """Boundaries at ±x, or also at ±y, that cost when crossed; they are not seen by the lidar."""
+    places: tuple[tuple[float, float], ...] = ((x, 0.0), (-x, 0.0))
+    if y is not None:
+        places += ((0.0, y), (0.0, -y))
+    size = (0.05, half_length, 0.3)
+    return Group("sigwalls", len(places), 0.0, "box", size, 0.25, "mark", cost=cost, lidar=False, places=places)

@@ -112,9 +112,8 @@ def worlds_figure(
     reach = view_reach(spec, objects[:shown], trails[:, :shown])
     for i, axes in enumerate(panels):
         if i < shown:
-            _frame(axes, reach, float(returns[i]), float(costs[i]))
-            _draw_objects(axes, spec, objects[i])
-            _draw_trail(axes, trails[:, i])
+            draw_panel(axes, spec, objects[i], reach, float(returns[i]), float(costs[i]))
+            draw_trail(axes, trails[:, i])
         else:
             axes.set_axis_off()
     heading = title or spec.id
@@ -191,6 +190,14 @@ def _canvas(rows: int, columns: int, handles: list[Line2D]) -> tuple[Figure, lis
     return figure, [figure.add_subplot(grid[k // columns, k % columns]) for k in range(rows * columns)]
 
 
+def draw_panel(
+    axes: Axes, spec: NavigationSpec, centres: Floats, reach: float, episode_return: float, cost: float
+) -> None:
+    """A world from above: its objects (M, 3), and how its episode went."""
+    _frame(axes, reach, episode_return, cost)
+    draw_objects(axes, spec, centres)
+
+
 def _frame(axes: Axes, reach: float, episode_return: float, cost: float) -> None:
     """Limits, title and border of a panel."""
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[])
@@ -204,7 +211,7 @@ def _frame(axes: Axes, reach: float, episode_return: float, cost: float) -> None
         spine.set(edgecolor=UNSAFE if unsafe else FAINT, linewidth=1.2 if unsafe else 0.8)
 
 
-def _draw_objects(axes: Axes, spec: NavigationSpec, centres: Floats) -> None:
+def draw_objects(axes: Axes, spec: NavigationSpec, centres: Floats) -> None:
     """The layout of one world: centres (M, 3)."""
     for group, place in zip(spec.groups, spec.slices().values(), strict=True):
         look = _look(group)
@@ -249,7 +256,7 @@ def _extras(group: Group, x: float, y: float, look: Properties) -> list[Patch]:
     return []
 
 
-def _draw_trail(axes: Axes, trail: Floats) -> None:
+def draw_trail(axes: Axes, trail: Floats, opacity: float = 1.0) -> None:
     """The robot's way (T, 2), from faint to dark, and its start."""
     trail = trail[np.isfinite(trail).all(axis=1)]
     if not len(trail):
@@ -257,7 +264,7 @@ def _draw_trail(axes: Axes, trail: Floats) -> None:
     segments = np.stack([trail[:-1], trail[1:]], axis=1)
     colours = np.zeros((len(segments), 4))
     colours[:, :3] = to_rgb(INK)
-    colours[:, 3] = np.linspace(0.25, 1.0, len(segments))
+    colours[:, 3] = opacity * np.linspace(0.25, 1.0, len(segments))
     axes.add_collection(LineCollection(list(segments), colors=colours, linewidths=1.0, zorder=3), autolim=False)
     axes.plot(*trail[0], **_START, zorder=4)
     axes.plot(*trail[-1], **_END, zorder=4)

@@ -10,6 +10,9 @@ import pytest
 from mujoco import batch
 
 import sbtrpo
+from sbtrpo.envs.registry import PAPER_TASKS
+
+TASKS = [*PAPER_TASKS, "SafetyPointRun0-v0", "SafetyAntVelocity-v1", "SafetyHumanoidVelocity-v1"]
 
 
 def twins(task: str) -> tuple[sbtrpo.Pool, sbtrpo.Pool, Any]:
@@ -21,7 +24,7 @@ def twins(task: str) -> tuple[sbtrpo.Pool, sbtrpo.Pool, Any]:
     return pools[0], pools[1], action
 
 
-@pytest.mark.parametrize("task", sbtrpo.task_ids())
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize(("field", "value"), [("qpos", np.nan), ("qvel", np.inf), ("qvel", 1e14)])
 def test_a_diverged_world_is_isolated(
     task: str, field: str, value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

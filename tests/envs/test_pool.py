@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import sbtrpo
+from sbtrpo.envs.registry import PAPER_TASKS
 
-TASKS = sbtrpo.task_ids()
+TASKS = PAPER_TASKS
 SIZES = {
     "SafetyPointGoal2-v0": (60, 2),
     "SafetyPointPush2-v0": (76, 2),

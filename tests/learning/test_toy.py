@@ -1,24 +1,13 @@
-"""Every variant learns the corridor: up to the safe optimum (5.0 an episode) and no further (10.0 is unsafe)."""
+"""Every variant of SB-TRPO learns the corridor: up to the safe optimum (5 an episode) and no further (10 is unsafe)."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.training import Trainer
 
 SEEDS = range(5)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Tensors are so small here that threads only wait for each other."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def epochs_to_learn(seed: int, limit: int, **settings: Any) -> int | None:

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import sbtrpo
+from sbtrpo.envs.registry import PAPER_TASKS
 from tests.parity.recordings import Replay, recordings
 
-NAVIGATION = [task for task in sbtrpo.task_ids() if "Velocity" not in task]
-VELOCITY = [task for task in sbtrpo.task_ids() if "Velocity" in task]
+NAVIGATION = [task for task in PAPER_TASKS if "Velocity" not in task]
+VELOCITY = [task for task in PAPER_TASKS if "Velocity" in task]
 
 
 def one_step_errors(task: str) -> tuple[Any, Any, Any]:

@@ -10,12 +10,12 @@ from scipy import stats
 
 import sbtrpo
 from sbtrpo.envs.layout import sample_layout
-from sbtrpo.envs.registry import get_spec
+from sbtrpo.envs.registry import PAPER_TASKS, get_spec
 from sbtrpo.envs.spec import NavigationSpec
 from tests.parity.recordings import Recording, Replay, all_recordings
 
 NAVIGATION = [r for r in all_recordings() if "Velocity" not in r.task]
-TASKS = [task for task in sbtrpo.task_ids() if "Velocity" not in task]
+TASKS = [task for task in PAPER_TASKS if "Velocity" not in task]
 
 
 @pytest.mark.parametrize("recording", NAVIGATION, ids=lambda r: r.path.stem)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from sbtrpo.envs.arrays import Array
@@ -36,13 +36,23 @@ class Physics(Protocol):
     def field(self, name: str) -> Array:
         """A field of the model with a value for each world, writable: a write counts from that world's next reset."""
 
-    def step(self, substeps: int, forward: bool, mocap: Array | None = None) -> Array | None:
+    def output(self, name: str) -> Array:
+        """A field that the engine derives from the state, (N, ...), not to be written."""
+
+    def step(
+        self,
+        substeps: int,
+        forward: bool,
+        mocap: Array | None = None,
+        between: Callable[[], None] | None = None,
+    ) -> Array | None:
         """Advance all worlds.
 
         Args:
             substeps: number of integration steps.
             forward: whether sensors, poses and contacts are brought up to the new state.
             mocap: (N, substeps, 3), positions of the model's mocap body before each substep.
+            between: called before `forward` counts, when all outputs are still as the last substep left them.
 
         Returns:
             A mask (N,) of the worlds that failed, or None when all is well. A failed world must be reset.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import array_api_compat.numpy as xp
@@ -57,9 +57,16 @@ class CpuPhysics:
             self._fields[name] = self.batch.expand(name)
         return self._fields[name]
 
-    def step(self, substeps: int, forward: bool, mocap: Any = None) -> NDArray[np.bool_] | None:
+    def output(self, name: str) -> NDArray[Any]:
+        """A derived field, brought up to date by every call."""
+        derived: NDArray[Any] = self.batch.bind(name)
+        return derived
+
+    def step(
+        self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
+    ) -> NDArray[np.bool_] | None:
         """Advance all worlds; None, or a mask of the failed ones."""
-        errors = self.advance(substeps, forward, mocap)
+        errors = self.advance(substeps, forward, mocap, between)
         # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
         if not errors and self._warnings.tobytes() == self._seen.tobytes():
             return None
@@ -68,18 +75,22 @@ class CpuPhysics:
         self._seen[:] = self._warnings
         return failed
 
-    def advance(self, substeps: int, forward: bool, mocap: Any = None) -> list[int]:
+    def advance(
+        self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
+    ) -> list[int]:
         """The engine's own part of a step; returns the worlds in which it raised."""
         stage = _ACC if forward else _NONE
         errors: list[int] = []
         try:  # a world in which MuJoCo raises does not keep the others from running to the end
             if mocap is None:
-                self.batch.step(nstep=substeps, stage=stage)
+                self.batch.step(nstep=substeps, stage=stage if between is None else _NONE)
             else:
                 self.batch.rollout(substeps, mocap, _MOCAP_CONTROL, record=())
         except batch.SimulationError as error:
             errors += error.ids.tolist()
-        if mocap is not None:
+        if between is not None:
+            between()
+        if mocap is not None or between is not None:
             try:
                 self.batch.forward(stage=stage)
             except batch.SimulationError as error:

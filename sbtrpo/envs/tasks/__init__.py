@@ -15,10 +15,17 @@ from sbtrpo.envs.tasks.circle import Circle
 from sbtrpo.envs.tasks.goal import Goal
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.tasks.push import Push
+from sbtrpo.envs.tasks.run import Run
 from sbtrpo.envs.tasks.toy import Corridor, NoPhysics
 from sbtrpo.envs.tasks.velocity import Velocity
 
-OBJECTIVES: dict[str, Callable[..., Navigation]] = {"goal": Goal, "button": Button, "push": Push, "circle": Circle}
+OBJECTIVES: dict[str, Callable[..., Navigation]] = {
+    "goal": Goal,
+    "button": Button,
+    "push": Push,
+    "circle": Circle,
+    "run": Run,
+}
 
 
 def make_task(

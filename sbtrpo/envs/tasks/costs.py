@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.scene import Scene, TouchReading
-from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.envs.spec import NavigationSpec, TaskSpec, VelocitySpec
 
 if TYPE_CHECKING:
     from sbtrpo.envs.tasks.navigation import Worlds
@@ -86,12 +86,13 @@ class Outside:
     """The robot's centre is beyond a boundary in x, or also in y."""
 
     name: str
-    limit: float
-    axes: int
+    limits: tuple[float, ...]
+    """In x, or in x and y."""
 
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether the robot is out of bounds."""
-        return any_of(xp.abs(worlds.position[:, : self.axes]) > self.limit)
+        beyond = xp.abs(worlds.position[:, 0]) > self.limits[0]
+        return beyond if len(self.limits) == 1 else beyond | (xp.abs(worlds.position[:, 1]) > self.limits[1])
 
 
 def contacts(worlds: Worlds, reading: TouchReading) -> Array:
@@ -109,6 +110,21 @@ def pressed_buttons(xp: Any, worlds: Worlds, buttons: Sequence[TouchReading]) ->
     return xp.stack([contacts(worlds, button) for button in buttons], axis=1) > 0
 
 
+NAMES = {
+    "vases": ("cost_vases_contact", "cost_vases_velocity"),
+    "sigwalls": ("cost_out_of_boundary",),
+}
+"""Components of the kinds whose name is not simply `cost_<kind>`."""
+
+
+def cost_names(spec: TaskSpec) -> tuple[str, ...]:
+    """The names of a task's components, in order, known from the spec alone."""
+    if isinstance(spec, NavigationSpec):
+        costly = [group.kind for group in spec.groups if group.cost]
+        return tuple(name for kind in costly for name in NAMES.get(kind, (f"cost_{kind}",)))
+    return ("cost_velocity",) if isinstance(spec, VelocitySpec) else ("cost_strip",)
+
+
 def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
     """The components of a task, in the order of its groups."""
     slices = spec.slices()
@@ -118,14 +134,13 @@ def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
             continue
         if group.kind == "hazards":
             found.append(Inside("cost_hazards", slices["hazards"], group.radius))
-        elif group.kind == "buttons":
+        elif group.kind == "buttons" and spec.objective == "button":
             found.append(TouchesWrongButton("cost_buttons", tuple(scene.touch["buttons"])))
         elif group.kind == "vases":
             found.append(Touches("cost_vases_contact", scene.touch["vases"][0]))
             found.append(Moves("cost_vases_velocity", scene.free["vases"]))
         elif group.kind == "sigwalls":
-            assert group.places is not None
-            found.append(Outside("cost_out_of_boundary", abs(group.places[0][0]), 1 if group.count == 2 else 2))
+            found.append(Outside("cost_out_of_boundary", group.boundary))
         else:
             found.append(Touches(f"cost_{group.kind}", scene.touch[group.kind][0]))
     return found

@@ -7,7 +7,6 @@ goal is reached.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from sbtrpo.envs import layout
 from sbtrpo.envs.arrays import Array, clip, copy, none_of, reverse_axes, some, to_numpy, yaw_quaternion
 from sbtrpo.envs.lidar import BINS, ego, first_bins, lidar
+from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
@@ -63,6 +63,8 @@ class Worlds:
 class Navigation(ABC):
     """A robot among objects (see `Task`)."""
 
+    reward_limit = REWARD_LIMIT
+
     def __init__(self, spec: NavigationSpec, scene: Scene, physics: Physics, seed: int, original: bool) -> None:
         xp, n = physics.xp, physics.num_worlds
         self.spec, self.scene, self.physics, self.xp = spec, scene, physics, xp
@@ -95,21 +97,14 @@ class Navigation(ABC):
         self.cost_names = tuple(cost.name for cost in self._costs)
         self._substep = xp.arange(spec.substeps, **self._like) * scene.robot.timestep
 
-        self._seen = [group.kind for group in spec.groups if group.lidar]
-        seen = [self.slices[kind] for kind in self._seen]
+        seen = [self.slices[group.kind] for group in spec.groups if group.lidar]
         self._first_bins = first_bins(xp, seen, spec.num_objects, n, self._like["device"])
         self._dark = xp.zeros((n, len(seen) + 1, BINS), **self._like)
-        self.observation_slices = self._parts()
+        self.observation_slices = observation_slices(spec)
         self._sense_dim = scene.robot.sense_dim
-        self.observation_size = self._sense_dim + BINS * len(self._seen)
+        self.observation_size = observation_size(spec)
         self._blank = xp.zeros((n, self.observation_size), **self._like)
         self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
-
-    def _parts(self) -> dict[str, slice]:
-        """Index range of every part of the observation."""
-        sizes = self.scene.robot.parts | {f"{kind}_lidar": BINS for kind in self._seen}
-        ends = list(itertools.accumulate(sizes.values()))
-        return {name: slice(end - size, end) for (name, size), end in zip(sizes.items(), ends, strict=True)}
 
     # ---- what a subclass says ----------------------------------------------------------------------------------
 
@@ -231,7 +226,7 @@ class Navigation(ABC):
         """Reward, costs and re-targeting for the state now in the engine, in the original's order."""
         xp, worlds = self.xp, self.worlds
         reward, met = self.reward(worlds)
-        reward = clip(xp, reward, -REWARD_LIMIT, REWARD_LIMIT)
+        reward = clip(xp, reward, -self.reward_limit, self.reward_limit)
         violated = [cost(xp, worlds) for cost in self._costs]
         if "buttons" in self.slices:
             worlds.timer -= 1 * (worlds.timer > 0)

@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import mujoco
 
 from sbtrpo.envs.arrays import Array, clip, copy, none_of
+from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
+from sbtrpo.envs.robots import RUNNERS, Runner
 from sbtrpo.envs.spec import VelocitySpec
 from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.envs.tasks.noise import normal
 from sbtrpo.seeding import Ints, make_streams, uniform
 
-
-def _observe_hopper(xp: Any, qpos: Array, qvel: Array) -> Array:
-    return xp.concat([qpos[:, 1:], clip(xp, qvel, -10.0, 10.0)], axis=1)
-
-
-def _hopper_is_healthy(xp: Any, qpos: Array, qvel: Array) -> Array:
-    upright = (qpos[:, 1] > 0.7) & (xp.abs(qpos[:, 2]) < 0.2)
-    return upright & (xp.max(xp.abs(qpos[:, 2:]), axis=1) < 100) & (xp.max(xp.abs(qvel), axis=1) < 100)
+FRESH = ("cfrc_ext",)
+"""Parts of the observation that belong to the state after the step. All other fields of the engine are, as in the
+original, as the last substep left them: those of the last stage of its Runge-Kutta scheme."""
 
 
-def _observe_swimmer(xp: Any, qpos: Array, qvel: Array) -> Array:
-    return xp.concat([qpos[:, 2:], qvel], axis=1)
+def is_healthy(xp: Any, robot: Runner, qpos: Array, qvel: Array) -> Array:
+    """Whether the episode goes on: (N,) bool."""
+    checks = []
+    for i, low, high in robot.healthy:
+        if math.isfinite(low):
+            checks.append(qpos[:, i] >= low if robot.healthy_ends else qpos[:, i] > low)
+        if math.isfinite(high):
+            checks.append(qpos[:, i] <= high if robot.healthy_ends else qpos[:, i] < high)
+    if math.isfinite(robot.state_limit):
+        checks.append(xp.max(xp.abs(qpos[:, 2:]), axis=1) < robot.state_limit)
+        checks.append(xp.max(xp.abs(qvel), axis=1) < robot.state_limit)
+    healthy = checks[0]
+    for check in checks[1:]:
+        healthy = healthy & check
+    return healthy
 
 
-OBSERVE: dict[str, tuple[Callable[[Any, Array, Array], Array], int]] = {
-    "hopper": (_observe_hopper, 11),
-    "swimmer": (_observe_swimmer, 8),
-}
-IS_HEALTHY: dict[str, Callable[[Any, Array, Array], Array]] = {"hopper": _hopper_is_healthy}
-"""Robots whose episode ends when they fall."""
+def _place(xp: Any, robot: Runner, model: mujoco.MjModel, physics: Physics) -> Callable[[], Array]:
+    """How to read the place (N, 2) of a robot whose way is not that of its first coordinates."""
+    if robot.position == "torso":
+        torso = model.body("torso").id
+        return lambda: physics.xpos[:, torso, :2]
+    bodies = physics.output("xipos")
+    share = xp.asarray(model.body_mass / model.body_mass.sum(), dtype=bodies.dtype, device=bodies.device)
+    return lambda: xp.sum(bodies[:, :, :2] * share[:, None], axis=1)
 
 
 class Velocity:
@@ -41,54 +55,100 @@ class Velocity:
     def __init__(self, spec: VelocitySpec, model: mujoco.MjModel, physics: Physics, seed: int, original: bool) -> None:
         xp = physics.xp
         self.spec, self.physics, self.xp = spec, physics, xp
+        self.robot = robot = RUNNERS[spec.robot]
         _, self.streams = make_streams(physics.num_worlds, seed, "pcg64" if original else None)
         self.cost_names: tuple[str, ...] = ("cost_velocity",)
-        self._reference = xp.asarray(model.qpos0, dtype=physics.qpos.dtype, device=physics.qpos.device)
+        like = {"dtype": physics.qpos.dtype, "device": physics.qpos.device}
+        self._reference = xp.asarray(model.qpos0, **like)
         self._num_velocities = int(model.nv)
         self._dt = spec.substeps * float(model.opt.timestep)
-        self._observe, self.observation_size = OBSERVE[spec.robot]
-        self._is_healthy = IS_HEALTHY.get(spec.robot)
         self.action_low = xp.asarray(model.actuator_ctrlrange[:, 0])
         self.action_high = xp.asarray(model.actuator_ctrlrange[:, 1])
-        positions = self.observation_size - self._num_velocities
-        self.observation_slices = {"qpos": slice(0, positions), "qvel": slice(positions, self.observation_size)}
+        self.observation_slices = observation_slices(spec)
+        self.observation_size = observation_size(spec)
+
+        self._place = None if robot.position == "qpos" else _place(xp, robot, model, physics)
+        self._position = physics.qpos[:, :2] if self._place is None else xp.zeros((physics.num_worlds, 2), **like)
+        """Where the robots are, in the engine's memory, or where they were when it last computed that."""
+        self._way = self._position if spec.planar else self._position[:, 0]
+        fields = [name for name in robot.parts if name not in ("qpos", "qvel")]
+        self._fields = [physics.output(name).reshape(physics.num_worlds, -1) for name in fields]
+        self._left = [None if name in FRESH else xp.zeros_like(self._fields[k]) for k, name in enumerate(fields)]
+        """What the last substep left of each field."""
 
     def seed(self, seed: int) -> None:
         """Start the random streams anew."""
         self.streams.seed(seed)
 
     def reset(self, rows: Ints) -> None:
-        """The reference pose and rest, each with uniform noise."""
-        draws = uniform(self.streams, rows, len(self._reference) + self._num_velocities)
-        noise = self.xp.asarray(2 * draws - 1, dtype=self._reference.dtype, device=self._reference.device)
-        self.physics.reset(rows)
-        self.physics.qpos[rows] = self._reference + self.spec.noise * noise[:, : len(self._reference)]
-        self.physics.qvel[rows] = self.spec.noise * noise[:, len(self._reference) :]
-        self.physics.forward(rows)
+        """The reference pose and rest, each with noise."""
+        xp, spec, physics, nq = self.xp, self.spec, self.physics, len(self._reference)
+        if spec.normal_velocities:
+            draws = 2 * uniform(self.streams, rows, nq) - 1
+            velocities = normal(self.streams, rows, self._num_velocities)
+        else:
+            draws = 2 * uniform(self.streams, rows, nq + self._num_velocities) - 1
+            draws, velocities = draws[:, :nq], draws[:, nq:]
+        like = {"dtype": self._reference.dtype, "device": self._reference.device}
+        qpos = self._reference + spec.noise * xp.asarray(draws, **like)
+        if (turn := self.robot.quaternion) is not None:
+            qpos[:, turn] /= xp.sqrt(xp.sum(qpos[:, turn] ** 2, axis=1))[:, None]
+        physics.reset(rows)
+        physics.qpos[rows] = qpos
+        physics.qvel[rows] = spec.noise * xp.asarray(velocities, **like)
+        physics.forward(rows)
+        self._keep(rows)
+
+    def _keep(self, rows: Any = slice(None)) -> None:
+        """Take over what the engine last computed, before it computes anything else."""
+        if self._place is not None:
+            self._position[rows] = self._place()[rows]
+        for field, left in zip(self._fields, self._left, strict=True):
+            if left is not None:
+                left[rows] = field[rows]
 
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
         """One environment step in every world; the engine itself clamps the controls."""
         xp, spec, physics = self.xp, self.spec, self.physics
-        before = copy(physics.qpos[:, 0])
+        before = copy(self._way)
         physics.ctrl[:] = action
-        failed = physics.step(spec.substeps, forward=False)
-        speed = (physics.qpos[:, 0] - before) / self._dt
+        if self._fields:
+            failed = physics.step(spec.substeps, forward=True, between=self._keep)
+        else:
+            failed = physics.step(spec.substeps, forward=False)
+            if self._place is not None:
+                self._keep()
+        velocity = (self._way - before) / self._dt
+        forward = velocity[:, 0] if spec.planar else velocity
         # Summed in the action's own precision, as the original does.
-        effort = xp.astype(xp.sum(action * action, axis=1), speed.dtype)
-        reward = speed + spec.survival_reward - spec.control_cost * effort
+        squares = physics.ctrl * physics.ctrl if self.robot.effort_in_double else action * action
+        effort = xp.astype(xp.sum(squares, axis=1), forward.dtype)
+        gain = forward if spec.forward_reward == 1 else spec.forward_reward * forward
+        reward = gain + spec.survival_reward - spec.control_cost * effort
+        speed = xp.sqrt(xp.sum(velocity * velocity, axis=1)) if spec.planar else forward
         too_fast = speed > spec.threshold
-        fallen = None if self._is_healthy is None else ~self._is_healthy(xp, physics.qpos, physics.qvel)
-        return Outcome(reward, [too_fast], none_of(too_fast), fallen, {"x_velocity": speed}), failed
+        fallen = ~is_healthy(xp, self.robot, physics.qpos, physics.qvel) if self.robot.healthy else None
+        extra = {"x_velocity": forward, "y_velocity": velocity[:, 1]} if spec.planar else {"x_velocity": forward}
+        return Outcome(reward, [too_fast], none_of(too_fast), fallen, extra), failed
 
     def observe(self, rows: Array | None = None) -> Array:
-        """Positions without the way gone, and velocities."""
+        """Positions without the way gone, velocities, and for some robots what the engine computes from them."""
         qpos, qvel = self.physics.qpos, self.physics.qvel
-        return self._observe(self.xp, qpos if rows is None else qpos[rows], qvel if rows is None else qvel[rows])
+        parts = [qpos[:, self.robot.unseen :], qvel]
+        parts += [field if left is None else left for field, left in zip(self._fields, self._left, strict=True)]
+        if rows is not None:
+            parts = [part[rows] for part in parts]
+        if math.isfinite(limit := self.robot.velocity_limit):
+            parts[1] = clip(self.xp, parts[1], -limit, limit)
+        return self.xp.concat(parts, axis=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The random streams; all else is in the engine."""
-        return {"streams": self.streams.state_dict()}
+        """The random streams, and what is not in the engine's state."""
+        state: dict[str, Any] = {"streams": self.streams.state_dict()}
+        return state if self._place is None else {**state, "position": copy(self._position)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self.streams.load_state_dict(state["streams"])
+        if self._place is not None:
+            self._position[:] = state["position"]

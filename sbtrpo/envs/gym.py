@@ -1,0 +1,228 @@
+"""The tasks as Gymnasium environments: `gymnasium.make("sbtrpo:SafetyPointGoal2-v0")`, for whoever trains otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from sbtrpo.envs.registry import get_spec, task_ids
+from sbtrpo.seeding import Floats
+
+if TYPE_CHECKING:
+    from sbtrpo.envs.pool import LayoutRng, Pool
+
+Info = dict[str, Any]
+Flags = NDArray[np.bool_]
+_OF_EPISODES = ("final_obs", "_final_obs", "episode", "_episode")
+"""Entries of a pool's info that are not one value for each world."""
+_NO_LIMIT = 2**62
+_ENTRY_POINT = "sbtrpo.envs.gym:SafetyEnv"
+
+
+def register_gymnasium() -> None:
+    """Make all tasks known to Gymnasium by their ids; may be called again when there are more."""
+    for task in task_ids():
+        known = gymnasium.registry.get(task)
+        if known is None or known.entry_point != _ENTRY_POINT:
+            gymnasium.register(
+                task,
+                entry_point=_ENTRY_POINT,
+                vector_entry_point="sbtrpo.envs.gym:SafetyVectorEnv",
+                max_episode_steps=get_spec(task).episode_length,
+                kwargs={"task": task},
+            )
+
+
+def observation_space(pool: Pool) -> spaces.Box:
+    """Lidar entries lie in [0, 1], all others anywhere."""
+    low, high = np.full((2, pool.task.observation_size), np.inf) * [[-1.0], [1.0]]
+    for name, part in pool.task.observation_slices.items():
+        if name.endswith("_lidar"):
+            low[part], high[part] = 0.0, 1.0
+    return spaces.Box(low, high, dtype=np.float64)
+
+
+def _pool(task: str, num_worlds: int, threads: int, layout_rng: LayoutRng, steps: int | None) -> Pool:
+    """A pool, with another time limit than its task's if one is given."""
+    from sbtrpo.envs.pool import make_pool  # and with it MuJoCo, for which registering need not wait
+
+    pool = make_pool(task, num_worlds, threads=threads, layout_rng=layout_rng)
+    if steps is not None:
+        pool.spec = dataclasses.replace(pool.spec, episode_length=steps)
+    return pool
+
+
+def _metadata(pool: Pool) -> Info:
+    """What can be shown here, in which a window is only counted where there is a screen."""
+    screen = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    model = getattr(pool.physics, "model", None)
+    seconds = model.opt.timestep * getattr(pool.spec, "substeps", 1) if model is not None else 0.02
+    return {"render_modes": ["human", "rgb_array"][not screen :], "render_fps": round(1 / seconds)}
+
+
+class SafetyEnv(gymnasium.Env[Any, Any]):
+    """One world of a task in Gymnasium's five-value form; a step's cost is `info["cost"]`.
+
+    `info` also has the cost components, `goal_met`, and `fault`: whether the simulation failed, which truncates the
+    episode. As everywhere in Gymnasium the time limit is a wrapper's, which `gymnasium.make` adds; without it an
+    episode goes on until it terminates.
+
+    Args:
+        task: a task id; `sbtrpo.task_ids()` lists them.
+        render_mode: None, "rgb_array", or "human" for a window.
+        width: of pictures.
+        height: of pictures.
+        layout_rng: as of `make_pool`.
+
+    >>> env = SafetyEnv("SafetyPointGoal2-v0")
+    >>> obs, info = env.reset(seed=0)
+    >>> obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    >>> sorted(info)[:3]
+    ['cost', 'cost_hazards', 'cost_vases_contact']
+    """
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 50}  # noqa: RUF012 (as in the base class)
+
+    def __init__(
+        self,
+        task: str,
+        render_mode: str | None = None,
+        width: int = 480,
+        height: int = 480,
+        layout_rng: LayoutRng = "fast",
+    ) -> None:
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode must be None, 'human' or 'rgb_array', got {render_mode!r}")
+        self.pool = _pool(task, 1, threads=1, layout_rng=layout_rng, steps=_NO_LIMIT)
+        self.metadata = _metadata(self.pool)
+        self.render_mode, self._size = render_mode, (width, height)
+        self.observation_space = observation_space(self.pool)
+        self.action_space = self.pool.single_action_space
+        self._renderer: Any = None
+        self._violated: list[str] = []  # by the last step
+        self._seeded = self._ended = False
+        self._next: Floats | None = None
+        """The first observation of the next episode, which a pool begins in the step that ends one."""
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
+        """Begin an episode; without a seed the next one of the stream, or of a random stream at first."""
+        super().reset(seed=seed)
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
+        if seed is not None or self._next is None:
+            self._next = self.pool.reset(seed=seed)[0][0]
+        obs, self._next = self._next, None
+        self._seeded, self._ended, self._violated = True, False, []
+        if self.render_mode == "human":
+            self.render()
+        return obs, {}
+
+    def step(self, action: Floats) -> tuple[Floats, float, bool, bool, Info]:
+        """One step of the world."""
+        if self._ended or not self._seeded:
+            raise gymnasium.error.ResetNeeded("the episode has ended or not yet begun; call reset() first")
+        obs, reward, cost, terminated, truncated, infos = self.pool.step(np.asarray(action, np.float64)[None])
+        info = {"cost": float(cost[0])}
+        info |= {name: values[0].item() for name, values in infos.items() if name not in _OF_EPISODES}
+        self._violated = [name for name in self.pool.task.cost_names if info[name]]
+        if "final_obs" in infos:
+            self._next, obs, self._ended, self._violated = obs[0], infos["final_obs"], True, []
+        if self.render_mode == "human":
+            self.render()
+        return np.array(obs[0]), float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
+
+    def render(self) -> NDArray[np.uint8] | None:
+        """The world as it is now, (height, width, 3), with what costs in red; in a window if so asked."""
+        if self.render_mode is None:
+            return None
+        if self._renderer is None:
+            from sbtrpo.envs.render import Renderer  # few need it
+
+            self._renderer = Renderer(self.pool, *self._size, window=self.render_mode == "human")
+        if self.render_mode == "human":
+            self._renderer.show(0, self._violated)
+            return None
+        frame: NDArray[np.uint8] = self._renderer.frame(0, self._violated)
+        return frame
+
+    def close(self) -> None:
+        """Let go of the renderer; may be called again."""
+        if self._renderer is not None:
+            self._renderer.close()
+            self._renderer = None
+
+
+class SafetyVectorEnv(gymnasium.vector.VectorEnv[Floats, Floats, NDArray[Any]]):
+    """A pool in Gymnasium's vector form, each world beginning its next episode in the step that ends one.
+
+    `info["cost"]`, (N,), is the cost of this step in every world, also where it ended an episode. In such steps
+    `info["final_obs"]` holds the last observations, and `info["final_info"]["episode"]` return, cost, length and more
+    of the ended episodes; `_final_obs` and `_final_info` mark their worlds.
+    """
+
+    metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012 (as in the base class)
+
+    def __init__(
+        self,
+        num_envs: int,
+        task: str,
+        max_episode_steps: int | None = None,
+        threads: int = 0,
+        layout_rng: LayoutRng = "fast",
+    ) -> None:
+        self.pool = _pool(task, num_envs, threads, layout_rng, max_episode_steps)
+        self.num_envs = num_envs
+        self.single_observation_space = observation_space(self.pool)
+        self.single_action_space = self.pool.single_action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._seeded = False
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
+        """Begin episodes in all worlds; without a seed the next ones of their streams, or of random ones at first."""
+        super().reset(seed=seed)
+        if seed is None and not self._seeded:
+            seed = int(self.np_random.integers(2**31))
+        self._seeded = True
+        obs: Floats = self.pool.reset(seed=seed)[0]
+        return obs, {}
+
+    def step(self, actions: Floats) -> tuple[Floats, Floats, Flags, Flags, Info]:
+        """One step of all worlds."""
+        obs, reward, cost, terminated, truncated, infos = self.pool.step(np.asarray(actions, np.float64))
+        everywhere = np.ones(self.num_envs, np.bool_)
+        values = {"cost": cost} | {name: value for name, value in infos.items() if name not in _OF_EPISODES}
+        info: Info = dict(values)
+        info |= {f"_{name}": everywhere.copy() for name in values}
+        if "episode" in infos:
+            ended = infos["_episode"]
+            final = np.full(self.num_envs, None, object)  # as Gymnasium's vector environments have it
+            for world in np.flatnonzero(ended):
+                final[world] = np.array(infos["final_obs"][world])
+            statistics = infos["episode"] | {f"_{name}": ended.copy() for name in infos["episode"]}
+            info |= {"final_obs": final, "_final_obs": ended.copy()}
+            info["final_info"] = {"episode": statistics, "_episode": ended.copy()}
+            info["_final_info"] = ended.copy()
+        return obs, reward, terminated, truncated, info
+
+
+class SixValues(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment with `info["cost"]` in Safety Gymnasium's form: `step` returns the cost as its third value.
+
+    >>> env = SixValues(SafetyEnv("SafetyPointGoal2-v0"))
+    >>> obs, info = env.reset(seed=0)
+    >>> obs, reward, cost, terminated, truncated, info = env.step(env.action_space.sample())
+    """
+
+    def step(self, action: Any) -> tuple[Any, float, float, bool, bool, Info]:  # type: ignore[override]
+        """(obs, reward, cost, terminated, truncated, info)"""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return obs, float(reward), float(info["cost"]), terminated, truncated, info

@@ -1,0 +1,38 @@
+"""Run: as far as possible towards -y, between two walls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.tasks.navigation import Navigation, Worlds
+from sbtrpo.seeding import Ints
+
+FAR_GOAL = -1000.0
+"""The place to run to is (0, this), which no episode is long enough to reach."""
+SCALE = 60.0
+
+
+class Run(Navigation):
+    """Reward is sixty times the way gained towards a far place."""
+
+    reward_limit = math.inf
+
+    def progress(self, worlds: Worlds) -> tuple[Array, Array]:
+        """Planar distance to the far place, which is never reached."""
+        x, y = worlds.position[:, 0], worlds.position[:, 1] - FAR_GOAL
+        return self.xp.sqrt(x * x + y * y), worlds.timer < 0
+
+    def reward(self, worlds: Worlds) -> tuple[Array, Array]:
+        """The way gained, times sixty."""
+        to_go, never = self.progress(worlds)
+        gained = worlds.to_go - to_go
+        worlds.to_go[:] = to_go
+        return SCALE * gained, never
+
+    def retarget(self, rows: Ints, others: Array) -> Any:
+        """There is nothing to choose."""
+        return np.ones(len(rows), bool)

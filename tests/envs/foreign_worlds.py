@@ -1,0 +1,166 @@
+"""Environments for tests of the adapters, registered on import: good ones, and one for each thing that can go wrong."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+LENGTH = 8
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """A random walk that is pushed; it costs 1 above 1. `trouble` is what goes wrong in a step or reset."""
+
+    def __init__(self, trouble: str = "", six: bool = False) -> None:
+        self.observation_space = spaces.Box(-100.0, 100.0, (2,), np.float32)
+        self.action_space = spaces.Box(np.array([-2.0], np.float32), np.array([4.0], np.float32))
+        self.trouble, self.six = trouble, six
+        self.x, self.t, self.seed = 0.0, 0, -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x, self.t, self.seed = self.np_random.uniform(-1, 1), 0, seed
+        if self.trouble == "reset" and self._chosen(2):
+            raise OSError("no licence")
+        if self.trouble == "die in reset" and self._chosen(4):
+            os._exit(3)
+        return self._observe(), {}
+
+    def _chosen(self, among: int) -> bool:
+        """Some episodes, the same ones for the same seed."""
+        return self.seed is not None and self.seed % among == 0
+
+    def _observe(self) -> Any:
+        return np.array([self.x, self.t], np.float32)
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.t += 1
+        self.x += 0.1 * float(action[0]) + self.np_random.normal(0, 0.1)
+        self._suffer()
+        obs, cost = self._observe(), float(self.x > 1)
+        info: dict[str, Any] = {"cost_high": cost, "cost_of_all": np.ones(3), "goal_met": self.t == 3}
+        if self.trouble == "nan" and self._chosen(2) and self.t == 3:
+            obs[0] = np.nan
+        if self.trouble == "negative" and self.t == 2:
+            cost = -1.0
+        if self.trouble == "shape" and self.t == 2:
+            obs = obs[:1]
+        terminated = bool(self.x > 3)
+        if self.six:
+            return obs, self.x, cost, terminated, False, info
+        return obs, self.x, terminated, False, info | ({} if self.trouble == "no cost" else {"cost": cost})
+
+    def _suffer(self) -> None:
+        if self.trouble == "raise" and self._chosen(2) and self.t == 3:
+            raise ZeroDivisionError("as promised")
+        if self.trouble == "always" and self.t == 1:
+            raise ZeroDivisionError("as promised")
+        if self.trouble == "die" and self._chosen(2) and self.t == 3:
+            os._exit(3)
+        if self.trouble == "hang" and self._chosen(2) and self.t == 3:
+            time.sleep(600)
+
+
+class Rooms(gymnasium.Env[Any, Any]):
+    """Observations of all kinds, and a choice that counts from 1."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Dict(
+            {
+                "room": spaces.Discrete(3),
+                "both": spaces.Tuple((spaces.Box(0, 1, (2, 2), np.float64), spaces.MultiBinary(2))),
+            }
+        )
+        self.action_space = spaces.Discrete(3, start=1)
+        self.room = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.room = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.room = int(action) - 1
+        return self._observe(), float(action), self.room == 2, False, {"cost": 0.5}
+
+    def _observe(self) -> Any:
+        return {"room": self.room, "both": (np.full((2, 2), 0.25), np.array([1, 0], np.int8))}
+
+
+class Odd(Walk):
+    """A walk with other faults, which concern its spaces, its numbers and its randomness."""
+
+    def __init__(self, oddity: str) -> None:
+        super().__init__()
+        self.oddity = oddity
+        if oddity == "unbounded":
+            self.action_space = spaces.Box(-np.inf, np.inf, (1,))
+        if oddity == "several":
+            self.action_space = spaces.MultiDiscrete([2, 2])
+        if oddity == "of any length":
+            self.observation_space = spaces.Sequence(spaces.Discrete(2))
+        if oddity == "bounds":
+            self.observation_space = spaces.Box(-0.01, 0.01, (2,), np.float32)
+        if oddity == "constructor":
+            raise KeyError("no such map")
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        found = super().reset(seed=seed)
+        if self.oddity == "unseeded":
+            self.x = float(np.random.default_rng().uniform(-1, 1))
+        if self.oddity == "same start":
+            self.x = 0.5
+        if self.oddity == "bare reset":
+            return self._observe()
+        return self._observe(), found[1]
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.oddity == "four":
+            return obs, reward, terminated, info
+        if self.oddity == "text cost":
+            info["cost"] = "much"
+        if self.oddity == "nan reward":
+            reward = np.nan
+        if self.oddity == "dtype":
+            obs = obs.astype(np.float64)
+        if self.oddity == "never costs":
+            info["cost"] = 0.0
+        if self.oddity == "slow":
+            time.sleep(0.02)
+        return obs, reward, terminated, truncated, info
+
+
+def _register(name: str, entry: str, limit: int | None = LENGTH, **kwargs: Any) -> None:
+    if f"{name}-v0" not in gymnasium.registry:
+        gymnasium.register(f"{name}-v0", f"{__name__}:{entry}", max_episode_steps=limit, kwargs=kwargs)
+
+
+TROUBLES = (
+    "reset", "die in reset", "nan", "negative", "shape", "no cost", "raise", "always", "die", "hang",
+)  # fmt: skip
+ODDITIES = (
+    "unbounded", "several", "of any length", "bounds", "constructor", "unseeded", "same start", "bare reset", "four",
+    "text cost", "nan reward", "dtype", "never costs", "slow",
+)  # fmt: skip
+
+
+def name_of(what: str) -> str:
+    """The id of a faulty environment, with its module."""
+    return f"{__name__}:{what.title().replace(' ', '')}-v0"
+
+
+_register("Walk", "Walk")
+_register("SixWalk", "Walk", six=True)
+_register("Endless", "Walk", limit=None)
+_register("Rooms", "Rooms")
+for _what in TROUBLES:
+    _register(name_of(_what).split(":")[1].removesuffix("-v0"), "Walk", trouble=_what)
+for _what in ODDITIES:
+    _register(name_of(_what).split(":")[1].removesuffix("-v0"), "Odd", oddity=_what)
