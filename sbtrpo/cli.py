@@ -191,7 +191,7 @@ def check(task: tyro.conf.Positional[str], seconds: float = 5.0, seed: int = 0) 
 
 @app.command
 def record(
-    run: tyro.conf.Positional[Path],
+    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None,
     compare: tuple[Path, ...] = (),
     episodes: int = 3,
     seed: int = 7,
@@ -207,7 +207,7 @@ def record(
 
     Args:
         run: the run's folder.
-        compare: further runs on the same task, filmed beside it in the same layouts.
+        compare: (further) runs on the same task, filmed side by side in the same layouts.
         episodes: how many, one after the other.
         seed: of the layouts and of the policy's noise.
         out: the name of the video; by default video.mp4 in the run's folder.
@@ -219,7 +219,11 @@ def record(
         camera: where to look from.
     """
     from sbtrpo import recording
+    from sbtrpo.video import NO_ENCODER
 
+    runs = [path for path in (run, *compare) if path is not None]
+    if not runs:
+        raise ValueError("name a run's folder, or several with --compare")
     with Progress(*Progress.get_default_columns(), transient=True) as bar:
         frames = bar.add_task("filming", total=None)
 
@@ -227,11 +231,13 @@ def record(
             bar.update(frames, completed=done, total=total)
 
         films = recording.record(
-            run, episodes, seed, out, compare, deterministic, _checkpoint(which), width, height,
+            runs[0], episodes, seed, out, runs[1:], deterministic, _checkpoint(which), width, height,
             speed=speed, camera=camera, progress=progress,
         )  # fmt: skip
     for path in films:
         print(path)
+    if not any(path.suffix == ".mp4" for path in films):
+        print(NO_ENCODER)
 
 
 @app.command

@@ -150,6 +150,9 @@ class TrainConfig:
     """Where the learner's tensors live: cpu or cuda."""
     threads: int = 0
     """Threads of the simulator; 0 takes all cores."""
+    learner_threads: int = 0
+    """Threads of the update; 0 leaves PyTorch's choice. Take 1 where other processes need the cores, too: PyTorch's
+    threads wait for each other, and on busy cores an update takes many times as long with two as with one."""
     keep_last: int = 2
     """Checkpoints kept from the end of the run."""
     keep_every: int = 100
@@ -182,7 +185,7 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
 
 
-_OPERATIONAL = {"seed", "device", "threads", "keep_last", "keep_every", "checkpoint_every"}
+_OPERATIONAL = {"seed", "device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
 """Settings that do not change what a run computes, or are part of its folder's name already."""
 
 
@@ -201,7 +204,18 @@ def _check(config: TrainConfig) -> None:
 
     bound(1, "num_envs", "steps_per_epoch", "total_steps", "cg_iterations", "line_search_tries")
     bound(1, "critic_batch", "critic_passes", "policy_batch", "policy_passes")
-    bound(0, "seed", "multiplier_init", "multiplier_rate", "multiplier_max", "penalty", "penalty_start", "sigma")
+    bound(
+        0,
+        "seed",
+        "threads",
+        "learner_threads",
+        "multiplier_init",
+        "multiplier_rate",
+        "multiplier_max",
+        "penalty",
+        "penalty_start",
+        "sigma",
+    )
     bound(0, "pid_kp", "pid_ki", "pid_kd", "barrier", "cg_damping", "cg_tolerance", "cg_epsilon", "tolerance")
     bound(0, "gae_lambda", "cup_lambda", "omega", "hysteresis", "clip", high=1)
     for name in ("target_kl", "temperature", "learning_rate", "critic_learning_rate", "max_grad_norm"):
