@@ -308,6 +308,24 @@ def test_cups_second_stage_starts_from_the_first_and_moves_the_policy_alone() ->
     assert method.state_dict()["adam"]["steps"] == 4 * (found["passes"] + found["projection_passes"])
 
 
+def test_cups_second_stage_measures_its_divergence_from_where_the_first_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, batch = start("cup", learning_rate=3e-3)
+    assert isinstance(method, CUP)
+    rollout, run, stages = method.policy.mean(batch.obs).numpy(), FirstOrderMethod.run, []
+
+    def watched(self: FirstOrderMethod, samples: Samples, *rest: Any) -> Any:
+        stages.append((samples.reference.copy(), self.actor.mean(samples.obs).copy()))
+        return run(self, samples, *rest)
+
+    monkeypatch.setattr(FirstOrderMethod, "run", watched)
+    method.update(batch, 20.0, 0.0)
+    first, second = stages
+    for reference, mean in stages:
+        np.testing.assert_array_equal(reference, mean)
+    np.testing.assert_allclose(first[0], rollout, rtol=1e-4, atol=1e-6)
+    assert np.abs(second[0] - first[0]).max() > 1e-3
+
+
 def test_cups_second_stage_has_its_own_limit_on_the_kl() -> None:
     method, batch = start("cup", policy_passes=30, learning_rate=3e-3, target_kl=0.004)
     for _ in range(5):

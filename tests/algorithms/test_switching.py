@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.pcrpo import without_conflict
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
+from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
 from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
 
@@ -73,6 +73,29 @@ def test_an_accepted_step_keeps_the_kl_and_its_objective(algo: str) -> None:
     assert 0 < found["accepted_step"] < 1  # so far that the line search must shorten it
     assert found["kl"] <= 0.3
     assert found["surrogate_r_change"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("algo", "cost", "change", "accepted"),
+    [
+        ("trpo", 99.0, (0.0, 9.0, KL), True),  # no gain is no loss, and cost is no matter
+        ("trpo", 99.0, (-1e-6, -9.0, 0.0), False),
+        ("trpo", 99.0, (1.0, 0.0, 1.01 * KL), False),
+        ("crpo", 25.0, (-1e-6, -9.0, 0.0), False),
+        ("crpo", 99.0, (-9.0, 0.0, KL), True),  # a step on cost alone
+        ("crpo", 99.0, (9.0, 1e-6, 0.0), False),
+        ("c_trpo", 99.0, (9.0, 1e-6, 0.0), False),
+        ("trpo_lag", 99.0, (1.0, 27.0, KL), True),  # λ = 0.036: a gain of 1 makes up for a cost of 27.8
+        ("trpo_lag", 99.0, (1.0, 29.0, 0.0), False),
+        ("rcpo", 99.0, (-9.0, 9.0, 9.0), True),
+    ],
+)
+def test_the_line_search_asks_for_no_loss_in_the_objective_and_for_the_kl(
+    algo: str, cost: float, change: tuple[float, float, float], accepted: bool
+) -> None:
+    proposal, region = proposed(algo, cost, 25.0)
+    trial = Trial(change[2], region.old.surrogate_r + change[0], region.old.surrogate_c + change[1])
+    assert proposal.acceptable(trial) is accepted
 
 
 # ---- TRPO-Lag and RCPO ---------------------------------------------------------------------------------------------
