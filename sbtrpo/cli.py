@@ -17,6 +17,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from sbtrpo import algorithm_docs, catalogue
+from sbtrpo.benchmark.settings import GridSettings, given
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # commands import what they need when they run: torch alone t
     from sbtrpo.evaluation import Evaluation
 
 app = tyro.extras.SubcommandApp()
+NOTHING_GIVEN = GridSettings()
 
 
 @app.command
@@ -149,6 +151,86 @@ def _evaluation_table(found: Evaluation) -> Table:
     table.add_row("violation probability, 95 % upper bound", f"{found.violation_probability_upper:.3f}")
     table.add_row("worlds that failed", str(found.faults))
     return table
+
+
+@app.command
+def benchmark(
+    plan: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[PLAN]")] = None,
+    settings: Annotated[GridSettings, tyro.conf.arg(name="")] = NOTHING_GIVEN,
+    out: Path = Path("runs"),
+    workers: int | None = None,
+    threads: int = 0,
+    pack: int = 1,
+    retries: int = 2,
+    launcher: Literal["local", "ray"] = "local",
+    address: str = "auto",
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Train a grid of tasks, algorithms, settings and seeds; what is finished is skipped, what stopped goes on.
+
+    Args:
+        plan: a file such as plans/smoke.toml; the settings below override it, or make the grid without one.
+        settings: of the runs; one that is given several values is an axis of the grid.
+        out: the folder of the runs.
+        workers: processes at once; one for each core if left out.
+        threads: of each process; 0 shares the cores out.
+        pack: learners of one task that share a simulator.
+        retries: how often a failed run is tried again.
+        launcher: processes on this machine, or Ray tasks on a cluster.
+        address: of the Ray cluster.
+        dry_run: list the runs, and run none.
+        quiet: show nothing.
+    """
+    from sbtrpo.benchmark import command
+
+    return command.benchmark(
+        plan, given(settings), out, workers, threads, pack, retries, launcher, address, dry_run, quiet
+    )
+
+
+@app.command
+def collect(runs: tyro.conf.Positional[Path], out: Path | None = None, quiet: bool = False) -> None:
+    """Gather all runs below a folder into one tidy Parquet table, and print their final metrics.
+
+    Args:
+        runs: the folder.
+        out: the table's name.
+        quiet: print nothing.
+    """
+    from sbtrpo.benchmark import command
+
+    command.collect_runs(runs, out, quiet)
+
+
+@app.command
+def report(
+    runs: tyro.conf.Positional[Path], out: Path = Path("report"), watch: bool = False, interval: float = 30.0
+) -> None:
+    """Write the paper's tables and figures, a comparison with its numbers, and a page, from whatever runs exist.
+
+    Args:
+        runs: the folder of the runs.
+        out: the report's folder.
+        watch: refresh the report until Ctrl-C.
+        interval: seconds between two looks, with `watch`.
+    """
+    from sbtrpo.benchmark.collect import collect as gather
+    from sbtrpo.report import build
+    from sbtrpo.report import watch as keep_watching
+
+    def read() -> tuple[Any, list[str]]:
+        found = gather(runs)
+        return found.table, [found.sentence(), *found.unreadable.values()]
+
+    if watch:
+        keep_watching(read, out, interval=interval)
+        return
+    table, notes = read()
+    written = build(table, out, notes=notes)
+    for part in written.skipped:
+        print(f"left out: {part.part}: {part.why}")
+    print(written.index)
 
 
 @app.command

@@ -1,0 +1,1 @@
+"""Grids of runs: what to run, where it runs, and what came out as one table."""

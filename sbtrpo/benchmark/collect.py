@@ -1,0 +1,290 @@
+"""Runs as one tidy table, and what they amount to.
+
+A row is an epoch of a run. Columns are:
+
+- `run` (its folder, below the root), `task`, `algo`, `seed`, `complete` (whether it ran to its end), `epochs` (of the
+  whole run), and `total_steps`, `beta`, `cost_limit`, `advantage`, `solver` and `fidelity`, as the run had them;
+- every other setting that is not the method's own value in some run, by its name (`config_<name>` where metrics.csv
+  has that name, too);
+- everything in metrics.csv and timing.csv; empty where a method has no such number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from sbtrpo.benchmark.states import State, state
+from sbtrpo.benchmark.statistics import bootstrap_interval, interquartile_mean
+from sbtrpo.checkpoint import write_synced
+from sbtrpo.config import TrainConfig
+from sbtrpo.config_file import read_config
+
+METRICS = ("reward", "cost", "safety_probability", "safe_reward")
+LAST_EPOCHS = 20
+"""Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
+_ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
+_OPERATIONAL = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
+_KEYS = ("task", "algo")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All runs below a folder."""
+
+    table: pyarrow.Table
+    """One row a run and epoch; runs without an epoch have none."""
+    states: dict[str, State]
+    """Of every run, by its folder; one that was planned and never begun is pending."""
+    unreadable: dict[str, str]
+    """Folders of runs that could not be read, and why."""
+
+    def sentence(self) -> str:
+        """How complete it is."""
+        count = Counter(self.states.values())
+        parts = [f"{count[name]} {name}" for name in ("done", "running", "interrupted", "failed", "pending")]
+        unreadable = f", {len(self.unreadable)} unreadable" if self.unreadable else ""
+        return f"{len(self.states) + len(self.unreadable)} runs: {', '.join(parts)}{unreadable}"
+
+
+def collect(root: str | Path) -> Collected:
+    """The table of all runs below a folder.
+
+    Raises:
+        FileNotFoundError: where there is no run.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
+    states: dict[str, State] = dict.fromkeys(planned(root), "pending")
+    unreadable: dict[str, str] = {}
+    runs: list[tuple[str, TrainConfig]] = []
+    for path in _folders(root):
+        name = path.relative_to(root).as_posix()
+        try:
+            config = read_config(path / "config.toml").resolved()
+        except (ValueError, TypeError, AttributeError, OSError) as error:
+            unreadable[name] = f"{name}: {error}"
+            states.pop(name, None)
+            continue
+        states[name] = state(path, config)
+        runs.append((name, config))
+    if not states and not unreadable:
+        raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
+    varied = _varied([config for _, config in runs])
+    tables = []
+    for name, config in runs:
+        try:
+            tables.append(_run_table(root / name, name, config, states[name] == "done", varied))
+        except (pyarrow.ArrowInvalid, KeyError) as error:
+            unreadable[name] = f"{name}: {error}"
+            states.pop(name)
+    whole = [table for table in tables if table is not None]
+    table = pyarrow.concat_tables(whole, promote_options="permissive").combine_chunks() if whole else _no_rows()
+    return Collected(table, states, unreadable)
+
+
+def write_table(table: pyarrow.Table, path: str | Path) -> Path:
+    """Write a table as Parquet."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink, compression="zstd")
+    write_synced(path, sink.getvalue().to_pybytes())
+    return path
+
+
+def planned(root: Path) -> list[str]:
+    """Folders of all runs that benchmark commands were to bring about here."""
+    found: dict[str, None] = {}
+    for path in sorted((root / "plans").glob("*.json")):
+        found |= dict.fromkeys(json.loads(path.read_text())["runs"])
+    return list(found)
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders of all runs, in order; what lies within a run is none."""
+    found: list[Path] = []
+    for folder, below, files in os.walk(root):
+        if "config.toml" in files:
+            found.append(Path(folder))
+            below.clear()
+    return sorted(found)
+
+
+# ---- the table ---------------------------------------------------------------------------------------------------
+
+
+def _varied(configs: Sequence[TrainConfig]) -> list[str]:
+    """Settings that are not the method's own value in some run, beside those that every table has."""
+    odd: set[str] = set()
+    for config in configs:
+        own = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).resolved()
+        odd |= {name for name, value in dataclasses.asdict(config).items() if value != getattr(own, name)}
+    odd -= {*_KEYS, "seed", *_ALWAYS, *_OPERATIONAL}
+    return [field.name for field in dataclasses.fields(TrainConfig) if field.name in odd]
+
+
+def _run_table(
+    path: Path, name: str, config: TrainConfig, complete: bool, varied: Sequence[str]
+) -> pyarrow.Table | None:
+    """The rows of one run; None if it has none."""
+    metrics = _read_csv(path / "metrics.csv")
+    if metrics is None:
+        return None
+    timing = _read_csv(path / "timing.csv")
+    count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
+    columns: dict[str, Any] = {
+        "run": name,
+        **{key: getattr(config, key) for key in ("task", "algo", "seed")},
+        "complete": complete,
+        "epochs": config.epochs,
+        **{key: getattr(config, key) for key in _ALWAYS},
+    }
+    for key in varied:
+        columns[f"config_{key}" if key in metrics.column_names else key] = getattr(config, key)
+    table = {key: _constant(value, count) for key, value in columns.items()}
+    table |= {key: metrics[key].slice(0, count) for key in metrics.column_names}
+    if timing is not None:
+        table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
+    for key in ("epoch", "steps", "episodes"):
+        if key in table:
+            table[key] = pyarrow.compute.cast(table[key], pyarrow.int64(), safe=False)
+    return pyarrow.table(table)
+
+
+def _constant(value: Any, count: int) -> pyarrow.Array:
+    if isinstance(value, tuple):
+        return pyarrow.array([list(value)] * count, pyarrow.list_(pyarrow.int64()))
+    return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
+
+
+def _read_csv(path: Path) -> pyarrow.Table | None:
+    """A run's table with all columns as floats; a last line that is being written does not count."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
+    if not rows:
+        return None
+    kinds = dict.fromkeys(header.decode().split(","), pyarrow.float64())
+    options = pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""])
+    return pyarrow.csv.read_csv(pyarrow.BufferReader(header + b"\n" + rows), convert_options=options)
+
+
+def _no_rows() -> pyarrow.Table:
+    text, number = pyarrow.string(), pyarrow.int64()
+    fields = {"run": text, "task": text, "algo": text, "seed": number, "epoch": number}
+    return pyarrow.table({name: pyarrow.array([], kind) for name, kind in fields.items()})
+
+
+# ---- what the runs amount to -------------------------------------------------------------------------------------
+
+
+def setting_columns(table: pyarrow.Table) -> list[str]:
+    """Columns by which runs of one task and algorithm may differ, the seed aside."""
+    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"seed", *_KEYS}
+    metrics = set(table.column_names[table.column_names.index("epoch") :]) if "epoch" in table.column_names else set()
+    return [
+        name
+        for name in table.column_names
+        if (name in known and name not in metrics) or name.removeprefix("config_") in known - {name}
+    ]
+
+
+def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table:
+    """One row for each task, algorithm and settings, over its complete runs.
+
+    For every metric M of reward, cost, safety_probability and safe_reward:
+
+    - `M_mean`, `M_std`: of the final epoch, across seeds (the deviation of a sample; empty with one seed);
+    - `M_pooled_mean`, `M_pooled_std`: over the last 20 epochs of all seeds together (the deviation of that population);
+    - `M_iqm`, `M_iqm_low`, `M_iqm_high`: the interquartile mean of the final epoch across seeds, and its 95 % bootstrap
+      interval.
+
+    `seeds` says how many runs counted and `incomplete` how many did not.
+    """
+    rows = [_final_row(key, runs, last_epochs) for key, runs in _groups(table)]
+    return pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({})
+
+
+def overall(table: pyarrow.Table) -> pyarrow.Table:
+    """One row for each algorithm and settings: safety probability over all its tasks, which all have the same scale.
+
+    `safety_probability_iqm` is the interquartile mean of the final epochs of all complete runs, with a bootstrap
+    interval that is stratified by task; `tasks` and `runs` say over how many.
+    """
+    strata: dict[tuple[Any, ...], dict[str, Floats]] = {}
+    names = ["algo", *setting_columns(table)]
+    for key, runs in _groups(table):
+        scores = np.array([run["safety_probability"][-1] for run in runs if run["complete"][0]])
+        if len(scores):
+            strata.setdefault(tuple(key[name] for name in names), {})[key["task"]] = scores
+    rows = []
+    for values, tasks in strata.items():
+        low, high = bootstrap_interval(list(tasks.values()))
+        everything = np.concatenate(list(tasks.values()))
+        rows.append(
+            {
+                **dict(zip(names, values, strict=True)),
+                "tasks": len(tasks),
+                "runs": len(everything),
+                "safety_probability_iqm": float(interquartile_mean(everything)),
+                "safety_probability_iqm_low": low,
+                "safety_probability_iqm_high": high,
+            }
+        )
+    return pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({})
+
+
+def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[str, NDArray[Any]]]]]:
+    """The runs of each task, algorithm and settings, each with its columns in the order of epochs."""
+    if not table.num_rows:
+        return
+    names = [*_KEYS, *setting_columns(table)]
+    wanted = [*METRICS, "complete", "epoch"]
+    _, first, number = np.unique(table["run"].to_numpy(zero_copy_only=False), return_index=True, return_inverse=True)
+    columns = {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
+    order = np.lexsort((columns["epoch"], number))
+    bounds = np.flatnonzero(np.diff(number[order])) + 1
+    groups: dict[str, tuple[dict[str, Any], list[dict[str, NDArray[Any]]]]] = {}
+    for rows, start in zip(np.split(order, bounds), first, strict=True):
+        key = {name: table[name][int(start)].as_py() for name in names}
+        group = groups.setdefault(json.dumps(key, sort_keys=True), (key, []))
+        group[1].append({name: values[rows] for name, values in columns.items()})
+    yield from sorted(groups.values(), key=lambda group: [(value is not None, value) for value in group[0].values()])
+
+
+def _final_row(key: dict[str, Any], runs: list[dict[str, NDArray[Any]]], last_epochs: int) -> dict[str, Any]:
+    complete = [run for run in runs if run["complete"][0]]
+    row: dict[str, Any] = {**key, "seeds": len(complete), "incomplete": len(runs) - len(complete)}
+    for metric in METRICS:
+        last = np.array([run[metric][-1] for run in complete], dtype=np.float64)
+        pooled = np.concatenate([run[metric][-last_epochs:] for run in complete]) if complete else last
+        low, high = bootstrap_interval([last]) if len(last) else (None, None)
+        row |= {
+            f"{metric}_mean": float(last.mean()) if len(last) else None,
+            f"{metric}_std": float(last.std(ddof=1)) if len(last) > 1 else None,
+            f"{metric}_pooled_mean": float(pooled.mean()) if len(pooled) else None,
+            f"{metric}_pooled_std": float(pooled.std()) if len(pooled) else None,
+            f"{metric}_iqm": float(interquartile_mean(last)) if len(last) else None,
+            f"{metric}_iqm_low": low,
+            f"{metric}_iqm_high": high,
+        }
+    return row

@@ -1,0 +1,179 @@
+"""What `sbtrpo benchmark` and `sbtrpo collect` do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow
+import pyarrow.csv
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from sbtrpo.benchmark.collect import METRICS, collect, final, setting_columns, write_table
+from sbtrpo.benchmark.local import LocalLauncher
+from sbtrpo.benchmark.plan import Plan, run_path
+from sbtrpo.benchmark.ray import RayLauncher
+from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
+from sbtrpo.benchmark.states import LOG, is_done, state
+from sbtrpo.benchmark.view import View
+from sbtrpo.config import TrainConfig
+from sbtrpo.envs.physics.cpu import available_cores
+
+
+def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
+    """The plan of a file, with settings replaced; or that of settings alone."""
+    if file is not None:
+        plan = Plan.from_file(file)
+        return plan.replaced(settings) if settings else plan
+    if "tasks" not in settings:
+        raise ValueError("name a plan file, or tasks with --tasks; plans/ holds the paper's plans")
+    return Plan.from_settings(settings, name="command-line")
+
+
+def benchmark(
+    file: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    out: Path = Path("runs"),
+    workers: int | None = None,
+    threads: int = 0,
+    pack: int = 1,
+    retries: int = 2,
+    launcher: Literal["local", "ray"] = "local",
+    address: str = "auto",
+    dry_run: bool = False,
+    quiet: bool = False,
+    console: Console | None = None,
+) -> int:
+    """Run a grid; returns the exit status: 0 if every run is done, 1 if one failed, 130 if interrupted before the end.
+
+    Args:
+        file: a plan in TOML.
+        settings: axes by name, in place of the plan's.
+        out: the folder for all runs.
+        workers: processes at a time; as many as cores if left out. (Ray: as many as the cluster has room for.)
+        threads: of each worker's simulator, and on Ray the cores of each; 0 shares the cores out (Ray: 1).
+        pack: how many runs of one task share a simulator.
+        retries: how often a failed run is tried again.
+        launcher: local processes, or tasks on a Ray cluster.
+        address: of the Ray cluster.
+        dry_run: list the runs and their states, and run none.
+        quiet: show nothing but failures.
+        console: where to; standard output if left out.
+    """
+    plan = make_plan(file, settings or {})
+    configs = plan.runs()
+    console = console or Console()
+    if dry_run:
+        _list_runs(configs, out, console)
+        return 0
+    where: Launcher
+    if launcher == "ray":
+        out = out.resolve()  # a name that means the same on every node
+        where = RayLauncher(address, threads)
+    else:
+        open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
+        most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
+        where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
+    scheduler = Scheduler(configs, out, where, retries, pack, View(quiet, console))
+    write_manifest(plan.name, configs, out)
+    try:
+        result = scheduler.run()
+    finally:
+        if isinstance(where, RayLauncher):
+            where.close()
+    report(result, console, quiet)
+    return result.exit_status
+
+
+def report(result: Result, console: Console, quiet: bool = False) -> None:
+    """Say what became of the runs; failures with their errors and logs, whether quiet or not."""
+
+    def say(line: str) -> None:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+    done, failed, left = result.of("done"), result.of("failed"), result.of("interrupted")
+    if not quiet:
+        rest = f", {len(left)} left to resume: give the same command again" if left else ""
+        say(f"{len(done)} of {len(result.runs)} runs done, {len(failed)} failed{rest}")
+    for run in failed:
+        say(f"failed after {run.attempts} attempts: {run.path}")
+        say(f"    {run.error}")
+        say(f"    log: {run.path / LOG}")
+
+
+def _list_runs(configs: list[TrainConfig], out: Path, console: Console) -> None:
+    table = Table(box=box.SIMPLE_HEAD, title=f"{len(configs)} runs in {out}")
+    table.add_column("run", overflow="fold")
+    table.add_column("state")
+    for config in configs:
+        path = run_path(out, config)
+        table.add_row(path.relative_to(out).as_posix(), state(path, config))
+    console.print(table)
+
+
+# ---- collect -----------------------------------------------------------------------------------------------------
+
+
+def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, console: Console | None = None) -> Path:
+    """Write the tidy table of all runs below a folder, and beside it, as CSV, what they amount to.
+
+    Args:
+        root: the folder of the runs.
+        out: where the table goes, a name that ends in .parquet; `results.parquet` in the folder if left out.
+        quiet: show nothing.
+        console: where to; standard output if left out.
+    """
+    out = root / "results.parquet" if out is None else out
+    if out.suffix != ".parquet":
+        raise ValueError(f"out must end in .parquet, got {out}")
+    found = collect(root)
+    write_table(found.table, out)
+    summary = final(found.table)
+    beside = out.with_name(f"{out.stem}-final.csv")
+    pyarrow.csv.write_csv(summary, beside)
+    if not quiet:
+        console = console or Console()
+        for table in _final_tables(summary, setting_columns(found.table)):
+            console.print(table)
+        for line in (found.sentence(), *found.unreadable.values()):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+        console.print(f"The table is {out}, its summary {beside}", soft_wrap=True, highlight=False, markup=False)
+    return out
+
+
+def _final_tables(summary: pyarrow.Table, settings: list[str]) -> Iterator[Table]:
+    """For each task the final epochs across seeds; settings only where they differ within a method."""
+    rows = summary.to_pylist()
+    shown = [name for name in settings if any(_differs(rows, row, name) for row in rows)]
+    for task in dict.fromkeys(row["task"] for row in rows):
+        title = f"{task}, final epoch: mean ± deviation across seeds"
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
+        for name in ("algo", *shown):
+            table.add_column(name)
+        for name in ("seeds", *METRICS):
+            words = "P(safe)" if name == "safety_probability" else name.replace("_", " ")
+            table.add_column(words, justify="right", no_wrap=True)
+        for row in rows:
+            if row["task"] == task:
+                seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
+                numbers = [_plus_minus(row[f"{metric}_mean"], row[f"{metric}_std"]) for metric in METRICS]
+                named = ("" if row[name] is None else str(row[name]) for name in ("algo", *shown))
+                table.add_row(*named, seeds, *numbers)
+        yield table
+
+
+def _differs(rows: list[dict[str, Any]], row: dict[str, Any], name: str) -> bool:
+    """Whether a setting is another one in a row of the same task and method."""
+    return any(
+        other[name] != row[name] and (other["task"], other["algo"]) == (row["task"], row["algo"]) for other in rows
+    )
+
+
+def _plus_minus(mean: float | None, std: float | None) -> str:
+    if mean is None:
+        return "-"
+    return f"{mean:z.2f}" if std is None else f"{mean:z.2f} ± {std:.2f}"

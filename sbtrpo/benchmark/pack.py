@@ -1,0 +1,279 @@
+"""Several learners on one pool: worlds [k * n, (k + 1) * n) belong to learner k.
+
+A pool's worlds are independent of each other, and a pool's state is arrays with a row for each world. So the pools of
+separate runs, laid side by side, are the state of one larger pool; each learner's part of that is again the state
+that its own pool would have. Runs in a pack therefore give the numbers of separate runs, and their checkpoints are the
+same: a run may leave a pack and go on alone, or the other way round.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from sbtrpo.benchmark.states import LOG
+from sbtrpo.config import TrainConfig
+from sbtrpo.display import Display
+from sbtrpo.envs import Pool, make_pool
+from sbtrpo.rollout import Rollout
+from sbtrpo.runlog import RunFolder
+from sbtrpo.training import Recorder, Trainer, interruptible, restore
+
+Nested = dict[str, Any]
+Result = tuple[Any, ...]
+"""What a pool's step returns."""
+Outcome = Rollout | Exception | None
+"""A learner's rollout, or what went wrong; None if it took no part."""
+
+
+def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
+    """Runs with the same key fit into one pack; None fits into none."""
+    if ":" in config.task:  # an environment of another package, whose worlds cannot be saved and laid side by side
+        return None
+    return config.task, config.num_envs, config.steps_per_epoch, config.total_steps, config.checkpoint_every
+
+
+class Share:
+    """A learner's worlds in a shared pool; to its collector, a pool.
+
+    Args:
+        shared: the pool.
+        own: the learner's own pool, whose place this takes.
+        rows: its worlds.
+    """
+
+    def __init__(self, shared: SharedPool, own: Pool, rows: slice) -> None:
+        self.num_worlds, self.task, self.spec = own.num_worlds, own.task, own.spec
+        self.single_action_space, self.single_observation_space = own.single_action_space, own.single_observation_space
+        self.faults = own.faults
+        self._shared, self._rows = shared, rows
+
+    def part(self, result: Result) -> Result:
+        """What a step of the shared pool gave to this learner's worlds."""
+        obs, reward, cost, terminated, truncated, info = result
+        ended = "_episode" in info and info["_episode"][self._rows].any()
+        kept = {key: value for key, value in info.items() if ended or key not in _OF_ENDED}
+        self.faults += int(np.count_nonzero(info["fault"][self._rows]))
+        return (*(self._cut(x) for x in (obs, reward, cost, terminated, truncated)), self._cut(kept))
+
+    def _cut(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: self._cut(item) for key, item in value.items()}
+        return value[self._rows].copy(order="K")  # as compact as a smaller pool's: sums depend on the layout
+
+    def state_dict(self) -> Nested:
+        """What the learner's own pool would say."""
+        return {**self._shared.state(self._rows), "faults": np.asarray(self.faults)}
+
+
+_OF_ENDED = ("final_obs", "episode", "_final_obs", "_episode")
+"""Entries of `info` that are there only in steps in which an episode ended."""
+
+
+class SharedPool:
+    """The worlds of several trainers, stepped together; their collectors act on their shares from now on."""
+
+    def __init__(self, trainers: Sequence[Trainer]) -> None:
+        config, self._count = trainers[0].config, trainers[0].config.num_envs
+        pools = [trainer.collector.pool for trainer in trainers]
+        if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
+            raise ValueError("learners share a pool only on one task, with alike num_envs, steps and checkpoint_every")
+        self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
+        self.pool.reset()
+        parts = [pool.state_dict() for pool in pools]
+        self._small = _shapes(parts[0])
+        self.pool.load_state_dict(_join(parts, self.pool.state_dict()))
+        self._state: Nested | None = None
+        self.shares: list[Share] = []
+        for k, trainer in enumerate(trainers):
+            rows = slice(k * self._count, (k + 1) * self._count)
+            self.shares.append(Share(self, trainer.collector.pool, rows))
+            trainer.collector.pool = cast(Pool, self.shares[-1])
+
+    def collect(self, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:
+        """A rollout for each trainer, or what went wrong with it; a trainer that is None has left, its worlds idle."""
+        plays = [None if trainer is None else trainer.collector.play(steps) for trainer in trainers]
+        outcomes: list[Outcome] = [None] * len(plays)
+        shape = (self._count, *(self.pool.single_action_space.shape or ()))
+        actions: list[NDArray[Any] | None] = [None] * len(plays)
+        result: Result | None = None
+        for _ in range(steps + 1):
+            for k, play in enumerate(plays):
+                if play is not None:
+                    sent = None if result is None else self.shares[k].part(result)
+                    actions[k], outcomes[k] = _advance(play, sent)
+                    plays[k] = None if outcomes[k] is not None else play
+            if all(play is None for play in plays):
+                break
+            kind = next(action.dtype for action in actions if action is not None)
+            whole = [np.zeros(shape, kind) if action is None else action for action in actions]
+            self._state = None
+            result = self.pool.step(np.concatenate(whole))
+        return outcomes
+
+    def state(self, rows: slice) -> Nested:
+        """The state of some worlds. Taking a pool's state touches it, so that of all is taken once between steps."""
+        if self._state is None:
+            self._state = self.pool.state_dict()
+        return _cut(self._state, self._small, rows)
+
+
+def _advance(
+    play: Generator[NDArray[Any], Result, Rollout], sent: Result | None
+) -> tuple[NDArray[Any] | None, Outcome]:
+    """A learner's next action; or its rollout if that was the last, or what went wrong."""
+    try:
+        action = next(play) if sent is None else play.send(sent)
+    except StopIteration as end:
+        return None, end.value
+    except Exception as error:
+        return None, error
+    if not np.isfinite(action).all():
+        return None, ValueError("an action is not finite; check the policy's output")
+    return action, None
+
+
+# ---- states side by side -----------------------------------------------------------------------------------------
+
+
+def _shapes(state: Nested) -> Nested:
+    return {key: _shapes(value) if isinstance(value, dict) else np.shape(value) for key, value in state.items()}
+
+
+def _world_axis(small: tuple[int, ...], large: tuple[int, ...]) -> int | None:
+    """The axis along which worlds lie: the one that is longer in the larger pool."""
+    return next((axis for axis, (few, many) in enumerate(zip(small, large, strict=True)) if few != many), None)
+
+
+def _join(parts: Sequence[Nested], whole: Nested) -> Nested:
+    """States of several pools as one of all their worlds; `whole` is any state of such a pool."""
+    joined: Nested = {}
+    for key, large in whole.items():
+        values = [part[key] for part in parts]
+        if isinstance(large, dict):
+            joined[key] = _join(values, large)
+        else:
+            axis = _world_axis(np.shape(values[0]), np.shape(large))
+            joined[key] = values[0] if axis is None else np.concatenate(values, axis=axis)
+    return joined
+
+
+def _cut(whole: Nested, small: Nested, rows: slice) -> Nested:
+    """The part of a state that belongs to some worlds; `small` holds the shapes that it has."""
+    part: Nested = {}
+    for key, large in whole.items():
+        if isinstance(large, dict):
+            part[key] = _cut(large, small[key], rows)
+        else:
+            axis = _world_axis(small[key], np.shape(large))
+            index = () if axis is None else (slice(None),) * axis + (rows,)
+            part[key] = np.array(large[index])
+    return part
+
+
+# ---- training together -------------------------------------------------------------------------------------------
+
+
+class Learner:
+    """One run of a pack: its trainer, its folder and its log."""
+
+    def __init__(self, folder: RunFolder, log: TextIO) -> None:
+        self.folder, self._log = folder, log
+        self.failed = False
+        config = folder.config
+        title = f"{config.algo} on {config.task}, seed {config.seed}, in a pack"
+        self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
+        self.display.say(title)
+        self.trainer, notes = restore(folder)
+        self.recorder = Recorder(self.trainer, folder)
+        for note in notes:
+            self.display.say(note)
+
+    def learn(self, outcome: Outcome, seconds: float, stopping: bool) -> None:
+        """Update on a rollout, and put down what happened."""
+        if isinstance(outcome, Exception):
+            raise outcome
+        assert outcome is not None
+        epoch = self.trainer.learn(outcome, seconds)
+        self.recorder.record(epoch, stopping)
+        self.display.update(epoch.row, epoch.timing)
+        self._log.flush()
+        self.trainer.check()
+
+    def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Do something; if it goes wrong, this learner has failed and the others go on."""
+        try:
+            action(*arguments)
+        except Exception:
+            self.failed = True
+            traceback.print_exc(file=self._log)
+            self._log.flush()
+            self.folder.close()
+
+    def close(self) -> None:
+        """End the session."""
+        if not self.recorder.close():
+            self.display.say(f"stopped after epoch {self.trainer.epoch}")
+        self._log.flush()
+
+
+def train_pack(runs: Sequence[Path]) -> list[Path]:
+    """Train the runs in these folders together to their ends, or to Ctrl-C; returns those that failed.
+
+    Runs that stopped at different epochs form packs of their own, one after the other.
+    """
+    failed: list[Path] = []
+    with ExitStack() as stack, interruptible() as interrupted:
+        learners: list[Learner] = []
+        for run in runs:
+            log = stack.enter_context((run / LOG).open("a", encoding="utf-8"))
+            try:
+                learners.append(Learner(RunFolder.open(run), log))
+            except Exception:
+                traceback.print_exc(file=log)
+                failed.append(run)
+        learners.sort(key=lambda learner: learner.trainer.epoch)
+        for _, alike in itertools.groupby(learners, key=lambda learner: learner.trainer.epoch):
+            group = list(alike)
+            if not interrupted.is_set():
+                _train_together(group, interrupted.is_set)
+            failed += [learner.folder.path for learner in group if learner.failed]
+    return failed
+
+
+def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:
+    if shared is not None:
+        return shared.collect(trainers, steps)
+    try:
+        return [None if trainer is None else trainer.collector.collect(steps) for trainer in trainers]
+    except Exception as error:
+        return [error]
+
+
+def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]) -> None:
+    config = learners[0].folder.config
+    shared = SharedPool([learner.trainer for learner in learners]) if len(learners) > 1 else None
+    for _ in range(learners[0].trainer.epoch, config.epochs):
+        active = [learner for learner in learners if not learner.failed]
+        if interrupted() or not active:
+            break
+        started = time.perf_counter()
+        trainers = [None if learner.failed else learner.trainer for learner in learners]
+        outcomes = _collect(shared, trainers, config.steps_per_world)
+        seconds = (time.perf_counter() - started) / len(active)  # each learner's share
+        stopping = interrupted()
+        for learner, outcome in zip(learners, outcomes, strict=True):
+            if not learner.failed:
+                learner.attempt(learner.learn, outcome, seconds, stopping)
+    for learner in learners:
+        if not learner.failed:
+            learner.attempt(learner.close)

@@ -1,0 +1,115 @@
+"""Runs on a Ray cluster: the same jobs as tasks, which Ray starts anew on another node when theirs fails.
+
+The runs' folder must be on storage that all nodes see. A task that is started anew finds the checkpoints of the one
+before it there and goes on from them; the claim on the run (`sbtrpo.benchmark.claims`) keeps the two apart.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import subprocess
+from typing import Any
+
+from sbtrpo.benchmark.local import describe_exit, start_worker
+from sbtrpo.benchmark.schedule import Ended
+from sbtrpo.benchmark.worker import Job
+
+NODE_RETRIES = 20
+"""How often Ray starts a task anew whose node or process died; this is no fault of the run, and not counted as one."""
+_AHEAD = 2  # jobs handed to Ray for each place in the cluster, so that an autoscaler sees that more are wanted
+
+
+def train_on_node(line: str) -> int:
+    """A task: do a job in a process of its own, and return that one's exit status."""
+    job = Job.from_json(line)
+    if not job.root.is_dir():
+        raise FileNotFoundError(f"this node does not see {job.root}; put the runs on storage that all nodes share")
+    process = start_worker(job)
+    try:
+        while True:
+            try:
+                return process.wait(timeout=1.0)  # returns to Python, where Ray's cancelling takes effect
+            except subprocess.TimeoutExpired:
+                continue
+    except KeyboardInterrupt:  # cancelled
+        process.send_signal(signal.SIGINT)
+        return process.wait()
+
+
+class RayLauncher:
+    """Jobs as Ray tasks.
+
+    Args:
+        address: of the cluster; "auto" finds the one that this machine belongs to, "local" starts one here.
+        threads: cores of each job.
+    """
+
+    def __init__(self, address: str = "auto", threads: int = 0) -> None:
+        self._ray = _import_ray()
+        self._owned = not self._ray.is_initialized()
+        if self._owned:
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="warning")
+            except ConnectionError as error:
+                raise ConnectionError(
+                    f"there is no Ray cluster at {address!r} ({error}); docs/cluster.md says how to start one"
+                ) from error
+        self.threads = max(1, threads)
+        self._task = self._ray.remote(train_on_node).options(
+            num_cpus=self.threads, max_retries=NODE_RETRIES, retry_exceptions=False
+        )
+        self._jobs: dict[Any, Job] = {}
+
+    @property
+    def slots(self) -> int:
+        """Jobs to hand over at a time: more than run, by the cluster's size at the moment."""
+        return _AHEAD * max(1, self._places())
+
+    @property
+    def note(self) -> str:
+        """How large the cluster is."""
+        nodes = sum(bool(node["Alive"]) for node in self._ray.nodes())
+        return f"{self._places()} at a time, {self.threads} cores each, on {nodes} Ray nodes"
+
+    def _places(self) -> int:
+        return int(self._ray.cluster_resources().get("CPU", 0)) // self.threads
+
+    def start(self, job: Job) -> None:
+        """Hand a job to Ray."""
+        self._jobs[self._task.remote(job.to_json())] = job
+
+    def wait(self, seconds: float) -> list[Ended]:
+        """The jobs that have ended; waits for one, up to so long."""
+        ready, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=seconds) if self._jobs else ([], [])
+        return [self._ended(task, self._jobs.pop(task)) for task in ready]
+
+    def _ended(self, task: Any, job: Job) -> Ended:
+        try:
+            status = int(self._ray.get(task))
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error  # what the task raised, without where
+            return Ended(job, 1, f"{type(cause).__name__}: {' '.join(str(cause).split())}")
+        return Ended(job, status, describe_exit(status))
+
+    def stop(self) -> None:
+        """Ask all tasks to finish their epochs and save; those that have not begun never will."""
+        for task in self._jobs:
+            self._ray.cancel(task, force=False)
+
+    def kill(self) -> None:
+        """End all tasks at once; a worker that loses its parent still finishes its epoch and saves."""
+        for task in self._jobs:
+            self._ray.cancel(task, force=True)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        if self._owned:
+            self._ray.shutdown()
+
+
+def _import_ray() -> Any:
+    try:
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ValueError("the launcher 'ray' needs the package ray: pip install 'sbtrpo[ray]'") from error

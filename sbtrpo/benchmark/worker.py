@@ -1,0 +1,126 @@
+"""A worker: a process that trains one run, or a pack of them, and then ends.
+
+Its standard input is a line of JSON, the `Job`, and then stays open for as long as its parent lives: when the parent
+dies, even by kill -9, the worker finishes its epoch, saves and stops, so that nobody trains behind anyone's back.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from sbtrpo.benchmark.claims import Busy, Claim
+from sbtrpo.benchmark.plan import run_path
+from sbtrpo.benchmark.states import FAILURE, is_done
+from sbtrpo.config import TrainConfig
+
+BUSY = 75
+"""Exit status where others work on all runs of the job."""
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker has to do."""
+
+    root: Path
+    runs: tuple[TrainConfig, ...]
+    """One run, or several that fit into a pack."""
+    threads: int = 1
+    """Of the simulator, where a run's settings leave that open."""
+
+    def to_json(self) -> str:
+        """One line."""
+        runs = [dataclasses.asdict(config) for config in self.runs]
+        return json.dumps({"root": str(self.root), "runs": runs, "threads": self.threads})
+
+    @classmethod
+    def from_json(cls, line: str) -> Self:
+        """What `to_json` wrote."""
+        content = json.loads(line)
+        runs = [TrainConfig(**{**settings, "hidden": tuple(settings["hidden"])}) for settings in content["runs"]]
+        return cls(Path(content["root"]), tuple(runs), int(content["threads"]))
+
+    def paths(self) -> list[Path]:
+        """The folders of its runs."""
+        return [run_path(self.root, config) for config in self.runs]
+
+
+def environment() -> dict[str, str]:
+    """A worker's environment: one thread for linear algebra.
+
+    The workers beside it take the other cores; and as sums depend on how they are split among threads, runs give the
+    same numbers whatever the number of workers. The simulator's threads, which change nothing, are the job's.
+    """
+    return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
+
+
+def work(job: Job) -> int:
+    """Train a job's runs; returns the exit status."""
+    from sbtrpo import training  # here: a worker that has nothing to do need not import torch
+    from sbtrpo.benchmark.pack import train_pack
+    from sbtrpo.runlog import RunFolder
+
+    with ExitStack() as claims:
+        mine: list[Path] = []
+        busy = 0
+        for config, run in zip(job.runs, job.paths(), strict=True):
+            try:
+                claims.enter_context(Claim(run))
+            except Busy as other:
+                print(other, flush=True)
+                busy += 1
+                continue
+            if is_done(run, config):  # by someone else, in the meantime
+                continue
+            (run / FAILURE).unlink(missing_ok=True)
+            config = dataclasses.replace(
+                config, threads=config.threads or job.threads, learner_threads=config.learner_threads or 1
+            )
+            RunFolder.create(run, config, resume=True).close()
+            mine.append(run)
+        if not mine:
+            return BUSY if busy else 0
+        if len(mine) == 1:
+            training.resume(mine[0])
+            return 0
+        return 1 if train_pack(mine) else 0
+
+
+def _stop_with_parent() -> None:
+    """Ask this process to finish its epoch and stop, as Ctrl-C does, when standard input ends."""
+
+    def watch() -> None:
+        while os.read(0, 4096):  # not sys.stdin.read, which would hold a lock that Python needs when it ends
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def main() -> int:
+    """Do the job on standard input; returns the exit status."""
+    faulthandler.enable()
+    job = Job.from_json(sys.stdin.readline())
+    _stop_with_parent()
+    try:
+        return work(job)
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""What a benchmark's runs say: tables, figures, a comparison with the paper, and a page to browse them."""
+
+from sbtrpo.report.build import Report, build, watch
+
+__all__ = ["Report", "build", "watch"]

@@ -1,0 +1,77 @@
+"""The paper's highlighting: red, grey, italic and bold, from the printed numbers of one task.
+
+The rules are on pairs, (safe reward, safety probability) in the table's upper half, (reward, cost) in its lower one:
+
+red        both entries, where the reward entry is below 0
+grey       both, where they are not red and another method is at least as good in both and better in one
+italic     both, in both halves, where the safety probability is below 0.5
+bold       the largest reward entry among methods with a safety probability of at least 0.5 (even if it is red), and
+           the best second entry among methods with a reward entry above 0; equals are all bold
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+Key = TypeVar("Key")
+
+SAFE_ENOUGH = 0.5
+"""The safety probability from which on a method's reward counts."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What one method prints for one task in one half of the table."""
+
+    reward: float
+    """Its (safe) reward."""
+    second: float
+    """Its safety probability, or its cost."""
+    safety: float
+    """Its safety probability, in either half."""
+
+
+@dataclass(frozen=True)
+class PairMarks:
+    """How both entries look."""
+
+    bold_reward: bool
+    bold_second: bool
+    italic: bool
+    colour: str | None
+
+
+def marks(pairs: Mapping[Key, Pair], lower_is_better: bool) -> dict[Key, PairMarks]:
+    """The marks of all methods in one task.
+
+    Args:
+        pairs: by method; these compete with each other.
+        lower_is_better: whether the second entry is a cost.
+
+    >>> found = marks({"a": Pair(1.0, 0.9, 0.9), "b": Pair(0.5, 0.9, 0.9)}, lower_is_better=False)
+    >>> found["b"]
+    PairMarks(bold_reward=False, bold_second=True, italic=False, colour='grey')
+    """
+    sign = -1.0 if lower_is_better else 1.0
+    best_reward = max((p.reward for p in pairs.values() if p.safety >= SAFE_ENOUGH), default=None)
+    best_second = max((sign * p.second for p in pairs.values() if p.reward > 0), default=None)
+    return {
+        key: PairMarks(
+            bold_reward=pair.safety >= SAFE_ENOUGH and pair.reward == best_reward,
+            bold_second=pair.reward > 0 and sign * pair.second == best_second,
+            italic=pair.safety < SAFE_ENOUGH,
+            colour=_colour(pair, pairs, sign),
+        )
+        for key, pair in pairs.items()
+    }
+
+
+def _colour(pair: Pair, pairs: Mapping[Key, Pair], sign: float) -> str | None:
+    if pair.reward < 0:
+        return "red"
+    mine = (pair.reward, sign * pair.second)
+    others = ((other.reward, sign * other.second) for other in pairs.values())
+    dominated = any(a >= mine[0] and b >= mine[1] and (a, b) != mine for a, b in others)
+    return "grey" if dominated else None

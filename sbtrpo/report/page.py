@@ -1,0 +1,313 @@
+"""The page: one file with all numbers in it, which needs no network and runs no script but its own.
+
+Text from run folders reaches it as JSON in which no markup can begin, and the script puts it into the page as text.
+The page's policy names the hash of its script, so that a browser would run no other.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.resources
+import json
+import math
+import re
+import urllib.parse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sbtrpo.report import compare, paper
+from sbtrpo.report.marks import Pair, marks
+from sbtrpo.report.render import Cell, Table, number_texts
+from sbtrpo.report.runs import LAST_EPOCHS, Floats, Runs, Variant
+from sbtrpo.report.style import look
+from sbtrpo.report.tables import basis
+
+POINTS = 160
+"""At most so many of a curve."""
+
+
+@dataclass(frozen=True)
+class FigureFile:
+    """A figure on the page."""
+
+    title: str
+    png: bytes
+    svg: str
+    """Where the SVG is, seen from the page."""
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video beside the page."""
+
+    title: str
+    src: str
+    """Where it is, seen from the page."""
+    task: str = ""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A part of the report that is not there, and why."""
+
+    part: str
+    why: str
+
+
+def page_html(
+    runs: Runs,
+    tables: Sequence[Table],
+    figures: Sequence[FigureFile] = (),
+    videos: Sequence[VideoFile] = (),
+    skipped: Sequence[Skipped] = (),
+    refresh: float | None = None,
+) -> str:
+    """The whole page.
+
+    Args:
+        runs: what it is about.
+        tables: in the order in which they stand; that of the comparison is made here.
+        figures: in the order in which they stand.
+        videos: files beside the page.
+        skipped: what the report does not have.
+        refresh: seconds after which an open page loads itself anew; None: never.
+    """
+    template = importlib.resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    script = template.rpartition("<script>")[2].partition("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline';"
+        " img-src data: 'self' file:; media-src 'self' file:; base-uri 'none'; form-action 'none'"
+    )
+    data = page_data(runs, tables, figures, videos, skipped, refresh)
+    return template.replace("@POLICY@", policy).replace("@DATA@", safe_json(data))
+
+
+def safe_json(value: Any) -> str:
+    """JSON in which neither markup nor the end of a script can stand.
+
+    >>> safe_json("</script>")
+    '"\\\\u003c/script\\\\u003e"'
+    """
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say; null for what is not finite, since a page cannot draw it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def page_data(
+    runs: Runs,
+    tables: Sequence[Table],
+    figures: Sequence[FigureFile],
+    videos: Sequence[VideoFile],
+    skipped: Sequence[Skipped],
+    refresh: float | None,
+) -> dict[str, Any]:
+    """Everything that the page's script reads."""
+    best = {task: winners(runs, task) for task in runs.tasks}
+    found = compare.comparisons(runs)
+    return {
+        "lead": lead(best, [variant.title for variant in rivals(runs)]),
+        "basis": _basis(runs),
+        "tasks": [
+            {"id": task, "title": paper.task_title(task), "best": best[task][0], "safest": best[task][1]}
+            for task in runs.tasks
+        ],
+        "methods": _methods(runs),
+        "metrics": [{"name": m, "title": paper.TITLES[m]} for m in paper.METRICS],
+        "finals": {task: _finals(runs, task) for task in runs.tasks},
+        "curves": {task: _curves(runs, task) for task in runs.tasks},
+        "tables": [_table(table) for table in tables],
+        "comparison": _comparison(runs, found),
+        "verdicts": _verdicts(found),
+        "figures": [
+            {
+                "title": f.title,
+                "png": f"data:image/png;base64,{base64.b64encode(f.png).decode()}",
+                "svg": _address(f.svg),
+            }
+            for f in figures
+        ],
+        "videos": [
+            {"title": v.title, "src": _address(v.src), "task": v.task, "picture": v.src.lower().endswith(".gif")}
+            for v in videos
+        ],
+        "notes": runs.notes,
+        "skipped": [{"part": one.part, "why": one.why} for one in skipped],
+        "refresh": refresh,
+    }
+
+
+# ---- which method is best where --------------------------------------------------------------------------------------
+
+
+def rivals(runs: Runs) -> list[Variant]:
+    """Who competes: methods with their own settings; of one that has only run with others, all at cost limit 0."""
+
+    def family(variant: Variant) -> str:  # SB-TRPO's critics make it no other method
+        return "sb-trpo" if variant.algo.startswith("sb-trpo") else variant.algo
+
+    plain = {family(variant) for variant in runs.variants if variant.plain}
+    strict = [variant for variant in runs.variants if not variant.get("cost_limit")]
+    return [variant for variant in strict if variant.plain or family(variant) not in plain]
+
+
+def winners(runs: Runs, task: str) -> tuple[list[str], list[str]]:
+    """By the marks of the main table: who has the most safe reward, and who is the safest."""
+    pairs: dict[Variant, Pair] = {}
+    for variant in rivals(runs):
+        reward, safety = (runs.pooled(task, variant, metric) for metric in ("safe_reward", "safety_probability"))
+        if reward is not None and safety is not None:
+            first, second = (float(number_texts(e.mean, e.std)[0]) for e in (reward, safety))
+            pairs[variant] = Pair(first, second, second)
+    found = marks(pairs, lower_is_better=False)
+    best = [variant.title for variant, mark in found.items() if mark.bold_reward]
+    return best, [variant.title for variant, mark in found.items() if mark.bold_second]
+
+
+def lead(best: Mapping[str, tuple[list[str], list[str]]], methods: Sequence[str]) -> str:
+    """The answer in a sentence or two.
+
+    >>> lead({"a": (["X"], ["X"]), "b": (["X"], ["Y"]), "c": ([], [])}, ["X", "Y"])
+    'X earns the most safe reward in 2 of 3 tasks. On one task no method is safe in half of its episodes.'
+    """
+    if not best:
+        return "There are no runs yet."
+    if len(methods) == 1:
+        return f"{methods[0]} is the only method here; there is nothing to compare it with yet."
+    counts = Counter(name for names, _ in best.values() for name in names)
+    if not counts:
+        return "On no task is any method safe in half of its episodes."
+    total = f"{len(best)} task{'s' if len(best) > 1 else ''}"
+    most = max(counts.values())
+    leaders = [name for name, count in counts.items() if count == most]
+    each = " each" if len(leaders) > 1 else ""
+    text = f"{_and(leaders)} {'earn' if each else 'earns'} the most safe reward in {most}{each} of {total}"
+    rest = [f"{name} in {count}" for name, count in counts.most_common() if count < most]
+    text += f", {_and(rest)}." if rest else "."
+    if unsafe := sum(not names for names, _ in best.values()):
+        text += f" On {'one task' if unsafe == 1 else f'{unsafe} tasks'} no method is safe in half of its episodes."
+    return text
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def _basis(runs: Runs) -> str:
+    if not runs.usual:
+        return ""
+    finished = sum(run.finished for run in runs.usual)
+    seeds = [len(runs.of(task, variant)) for task in runs.tasks for variant in runs.variants if runs.of(task, variant)]
+    span = f"{min(seeds)}" if min(seeds) == max(seeds) else f"{min(seeds)} to {max(seeds)}"
+    done = "all finished" if finished == len(runs.usual) else f"{finished} finished"
+    plural = "" if max(seeds) == 1 else "s"
+    longest = max(run.steps for run in runs.usual)
+    return (
+        f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
+        f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
+        " epochs of all seeds. An episode is safe if it has no cost; an unsafe one earns no safe reward."
+        + "".join(f" {note[0].upper()}{note[1:]}." for note in runs.notes if note.startswith("not the default"))
+    )
+
+
+# ---- the parts -------------------------------------------------------------------------------------------------------
+
+
+def _methods(runs: Runs) -> list[dict[str, Any]]:
+    """How methods look; those that compete are shown from the start."""
+    shown = rivals(runs)
+    return [
+        {
+            "title": variant.title,
+            "colour": look(variant).colour,
+            "line": look(variant).line,
+            "shown": variant in shown,
+            "ours": variant == Variant("sb-trpo"),
+        }
+        for variant in [*shown, *(variant for variant in runs.variants if variant not in shown)]
+    ]
+
+
+def _finals(runs: Runs, task: str) -> dict[str, Any]:
+    found = {}
+    for variant in runs.variants:
+        cells = {}
+        for metric in paper.METRICS:
+            if (estimate := runs.pooled(task, variant, metric)) is not None:
+                mean, std = number_texts(estimate.mean, estimate.std)
+                cells[metric] = {"mean": estimate.mean, "text": f"{mean} ± {std}"}
+        if cells:
+            found[variant.title] = {**cells, "basis": basis(runs, task, variant)}
+    return found
+
+
+def _curves(runs: Runs, task: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variant in runs.variants:
+        for metric in paper.METRICS:
+            if (curve := runs.curve(task, variant, metric)) is not None:
+                few = curve.thinned(POINTS)
+                mine = found.setdefault(variant.title, {"seeds": curve.seeds, "steps": _digits(few.steps, 12)})
+                if len(mine["steps"]) == len(few.steps):
+                    mine[metric] = {"mean": _digits(few.mean), "std": _digits(few.std) if curve.seeds > 1 else None}
+    return found
+
+
+def _digits(values: Floats, count: int = 4) -> list[float]:
+    """Rounded, since a curve of a few hundred pixels shows no more."""
+    rounded = (float(f"{value:.{count}g}") for value in values.tolist())
+    return [int(number) if number.is_integer() else number for number in rounded]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "title": table.title,
+        "caption": table.caption,
+        "columns": list(table.columns),
+        "groups": [list(group) for group in table.groups],
+        "rows": [[_cell(cell) for cell in row] for row in table.rows],
+        "rules": sorted(table.rules),
+        "rowTags": [list(tags) for tags in table.row_tags],
+        "columnTags": list(table.column_tags),
+    }
+
+
+def _cell(cell: Cell) -> list[Any]:
+    flags = (("bold", cell.bold), ("italic", cell.italic), (cell.colour or "", True))
+    marked = " ".join(name for name, on in flags if on and name)
+    return [cell.text, cell.std, marked, cell.value, cell.note]
+
+
+def _comparison(runs: Runs, found: Sequence[compare.Comparison]) -> dict[str, Any] | None:
+    if not found:
+        return None
+    summary = compare.summary_table(runs)
+    by_method = [
+        {"method": row[0].text, "counts": dict(zip(summary.columns[2:], (int(c.text) for c in row[2:]), strict=True))}
+        for row in summary.rows
+    ]
+    sentences, table = compare.summary(found), compare.comparison_table(runs)
+    below = replace(table, caption=table.caption.removeprefix(sentences).strip())  # the page has them above
+    return {"summary": sentences, "byMethod": by_method, "table": _table(below)}
+
+
+def _verdicts(found: Sequence[compare.Comparison]) -> list[dict[str, Any]]:
+    counts = Counter(compare.UNRELIABLE if one.unreliable else one.verdict for one in found)
+    return [{"name": kind, "count": counts[kind]} for kind in (*compare.VERDICTS, compare.UNRELIABLE)]
+
+
+def _address(path: str) -> str:
+    """A file's name as an address."""
+    return urllib.parse.quote(path)

@@ -1,0 +1,184 @@
+"""The paper's numbers, as printed: `paper_results.json` beside this file, and how its names are ours."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+from dataclasses import dataclass
+from typing import Any
+
+METRICS = ("safe_reward", "safety_probability", "reward", "cost")
+"""The four of every table, in the paper's order."""
+TITLES = {
+    "safe_reward": "safe reward",
+    "safety_probability": "safety probability",
+    "reward": "reward",
+    "cost": "cost",
+    "update_seconds": "update seconds",
+}
+LOWER_IS_BETTER = frozenset({"cost", "update_seconds"})
+
+METHODS = {
+    "sb-trpo": "Ours",
+    "ppo_lag": "PPO-Lag",
+    "trpo_lag": "TRPO-Lag",
+    "cpo": "CPO",
+    "cup": "CUP",
+    "cppo_pid": "CPPO-PID",
+    "focops": "FOCOPS",
+    "rcpo": "RCPO",
+    "pcpo": "PCPO",
+    "p3o": "P3O",
+    "c_trpo": "C-TRPO",
+    "c3po": "C3PO",
+}
+"""Our names of the paper's methods, and the paper's, in its order."""
+UPDATE_TIME_NAMES = {"sb-trpo": "SB-TRPO (MC)", "sb-trpo_critic": "SB-TRPO (GAE)"}
+"""As the update-time table has them, where that differs."""
+UPDATE_TIME_TASK = "SafetyPointGoal2-v0"
+MAIN_STEPS = 20_000_000
+"""The length of the paper's runs."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a printed table."""
+
+    mean_text: str
+    std_text: str
+    bold: bool = False
+    italic: bool = False
+    colour: str | None = None
+    """red: negative reward; grey: another method is at least as good in both."""
+
+    @property
+    def mean(self) -> float:
+        """What the printed mean says."""
+        return float(self.mean_text)
+
+    @property
+    def std(self) -> float:
+        """What the printed deviation says."""
+        return float(self.std_text)
+
+
+Results = dict[str, dict[str, Cell]]
+"""By task id, then by metric."""
+
+
+@dataclass(frozen=True)
+class LimitRow:
+    """A row of the table with a relaxed cost limit."""
+
+    algo: str
+    cost_limit: float | None
+    """None for SB-TRPO, which knows none."""
+    results: Results
+
+
+@dataclass(frozen=True)
+class AdvantageRow:
+    """A row of the table on advantage estimation."""
+
+    advantage: str
+    """mc or gae."""
+    beta: float
+    results: Results
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    text = importlib.resources.files(__package__).joinpath("paper_results.json").read_text(encoding="utf-8")
+    content: dict[str, Any] = json.loads(text)
+    return content
+
+
+def _cell(entry: dict[str, str]) -> Cell:
+    marks = entry["marks"].split()
+    colour = next((mark for mark in marks if mark in ("red", "grey")), None)
+    return Cell(entry["mean"], entry["std"], "bold" in marks, "italic" in marks, colour)
+
+
+def _results(results: dict[str, dict[str, dict[str, str]]]) -> Results:
+    return {task_id(task): {metric: _cell(entry) for metric, entry in cells.items()} for task, cells in results.items()}
+
+
+def _algo(name: str) -> str:
+    return next(ours for ours, theirs in METHODS.items() if theirs == name)
+
+
+def tasks() -> dict[str, str]:
+    """The paper's names of its tasks by task id, in its order.
+
+    >>> tasks()["SafetyCarCircle2-v0"]
+    'Car Circle'
+    """
+    return {identity: title for title, identity in _data()["tasks"].items()}
+
+
+def task_id(title: str) -> str:
+    """The id of a task that the paper names so."""
+    return str(_data()["tasks"][title])
+
+
+def task_title(identity: str) -> str:
+    """The paper's name of a task, or its id where the paper has none.
+
+    >>> task_title("SafetyPointGoal2-v0"), task_title("MyOwn-v0")
+    ('Point Goal', 'MyOwn-v0')
+    """
+    return tasks().get(identity, identity)
+
+
+@functools.cache
+def main() -> dict[str, Results]:
+    """The main table, both halves: by method, task and metric.
+
+    >>> main()["sb-trpo"]["SafetyPointGoal2-v0"]["safe_reward"].mean
+    1.6
+    """
+    return {ours: _results(_data()["main"][theirs]) for ours, theirs in METHODS.items()}
+
+
+@functools.cache
+def cost_limit_15() -> list[LimitRow]:
+    """The table with a relaxed cost limit, row by row."""
+    rows = _data()["cost_limit_15"]["rows"]
+    return [LimitRow(_algo(row["method"]), row["cost_limit"], _results(row["results"])) for row in rows]
+
+
+@functools.cache
+def advantage() -> list[AdvantageRow]:
+    """The table on advantage estimation, row by row."""
+    rows = _data()["advantage"]["rows"]
+    return [AdvantageRow(row["advantage"].lower(), row["beta"], _results(row["results"])) for row in rows]
+
+
+@functools.cache
+def update_seconds() -> dict[str, Cell]:
+    """Seconds of an update on Point Goal, by method; SB-TRPO with critics is `sb-trpo_critic`."""
+    printed = {name: _cell(entry) for name, entry in _data()["update_seconds"].items()}
+    ours = {theirs: name for name, theirs in (METHODS | UPDATE_TIME_NAMES).items()}
+    return {ours[name]: cell for name, cell in printed.items()}
+
+
+def hyperparameters() -> dict[str, dict[str, str]]:
+    """The table of hyperparameters: by its row's name, then by method; a dash is an absent entry."""
+    columns = {"SB-TRPO (critic)": "sb-trpo_critic", "SB-TRPO (no critic)": "sb-trpo"}
+    rows: dict[str, dict[str, str]] = _data()["hyperparameters"]["rows"]
+    return {
+        name: {columns.get(column) or _algo(column): text for column, text in row.items()} for name, row in rows.items()
+    }
+
+
+def unreliable(algo: str, task: str, metric: str) -> str | None:
+    """Why a cell of the main table cannot be as printed; None for all but a few.
+
+    >>> unreliable("p3o", "SafetyHopperVelocity-v1", "safety_probability")
+    'a safety probability of 0.0 ± 1.0 and a safe reward of 0.0 ± 1454.5 are impossible'
+    """
+    for entry in _data()["unreliable"]:
+        if (_algo(entry["method"]), task_id(entry["task"])) == (algo, task) and metric in entry["metrics"]:
+            return str(entry["why"])
+    return None

@@ -1,0 +1,205 @@
+"""Figures that weigh reward against safety: the frontier of β, performance profiles, and the sketch of the update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sbtrpo.report import paper
+from sbtrpo.report.canvas import FAINT, INK, grid, legend, line_style, literal, sheet, tidy
+from sbtrpo.report.runs import LAST_EPOCHS, Floats, Runs, Variant
+from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
+from sbtrpo.report.tables import Missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RESAMPLES = 200
+"""Of the profiles' bootstrap."""
+
+# ---- β ---------------------------------------------------------------------------------------------------------------
+
+
+def beta_variants(runs: Runs, task: str) -> list[Variant]:
+    """SB-TRPO's runs on a task that differ in β alone, by β."""
+    found = [v for v in runs.variants if v.algo == "sb-trpo" and (v.plain or v.differs_in("beta")) and runs.of(task, v)]
+    return sorted(found, key=lambda variant: float(variant.get("beta")))
+
+
+def beta_frontier(runs: Runs) -> Figure:
+    """What each β gives, in both planes, beside the other methods."""
+    tasks = [task for task in runs.tasks if len(beta_variants(runs, task)) > 1]
+    if not tasks:
+        raise Missing("no task on which SB-TRPO ran with more than one β")
+    figure = sheet(10.5, 0.9 + 3.9 * len(tasks))
+    rows = grid(figure, len(tasks), 2)
+    for (left, right), task in zip(rows, tasks, strict=True):
+        for axes, x, y in ((left, "safety_probability", "safe_reward"), (right, "cost", "reward")):
+            _others(axes, runs, task, x, y)
+            _frontier(axes, runs, task, x, y)
+            tidy(axes, paper.task_title(task), x=paper.TITLES[x], y=paper.TITLES[y])
+            axes.axhline(0, color=FAINT, linewidth=0.8)
+    figure.suptitle("The safety bias β trades reward for safety", fontsize=12)
+    legend(figure, max((axes for row in rows for axes in row), key=lambda a: len(a.get_legend_handles_labels()[1])))
+    return figure
+
+
+def _point(runs: Runs, task: str, variant: Variant, metric: str) -> tuple[float, float]:
+    """The pooled mean, and how much the seeds differ in it."""
+    estimate = runs.pooled(task, variant, metric)
+    values = final_values(runs, task, variant, metric)
+    return (float("nan") if estimate is None else estimate.mean), float(values.std()) if len(values) else 0.0
+
+
+def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
+    for variant in runs.variants:
+        if not variant.plain or variant.algo == "sb-trpo" or not runs.of(task, variant):
+            continue
+        own = look(variant)
+        at_x, at_y = (_point(runs, task, variant, metric)[0] for metric in (x, y))
+        axes.scatter(at_x, at_y, color=own.colour, marker=own.marker, s=34, label=literal(variant.title), zorder=3)
+
+
+def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
+    variants = beta_variants(runs, task)
+    at_x, dx = np.array([_point(runs, task, variant, x) for variant in variants]).T
+    at_y, dy = np.array([_point(runs, task, variant, y) for variant in variants]).T
+    axes.errorbar(at_x, at_y, dy, dx, fmt="none", ecolor=VERMILLION, alpha=0.35, linewidth=0.9, zorder=4)
+    betas = [f"{float(variant.get('beta')):g}" for variant in variants]
+    label = f"SB-TRPO, β = {', '.join(betas)}"
+    axes.plot(at_x, at_y, color=VERMILLION, linewidth=1.6, marker="o", markersize=6, zorder=5, label=label)
+    for end, inner in ((0, 1), (-1, -2)):  # the ends alone, outside: points between may be too close for words
+        away = np.sign([at_x[end] - at_x[inner], at_y[end] - at_y[inner]])
+        options: dict[str, Any] = {"ha": "left" if away[0] > 0 else "right", "va": "bottom" if away[1] > 0 else "top"}
+        text, place = f"β = {betas[end]}", (at_x[end], at_y[end])
+        axes.annotate(
+            text, place, tuple(5 * away), textcoords="offset points", fontsize=8, color=INK, zorder=6, **options
+        )
+
+
+# ---- performance profiles --------------------------------------------------------------------------------------------
+
+
+def final_values(runs: Runs, task: str, variant: Variant, metric: str) -> Floats:
+    """Of every run, the mean over its last epochs."""
+    ends = [run.column(metric)[-LAST_EPOCHS:] for run in runs.counted(task, variant)]
+    return np.array([float(values[np.isfinite(values)].mean()) for values in ends if np.isfinite(values).any()])
+
+
+def performance_profiles(runs: Runs) -> Figure:
+    """The share of runs that score at least τ, over all tasks; bands: bootstrap over seeds, within tasks."""
+    plain = [variant for variant in runs.variants if variant.plain]
+    variants = [v for v in plain if all(len(final_values(runs, t, v, "safe_reward")) for t in runs.tasks)]
+    tasks = runs.tasks
+    if len(variants) < 2:
+        variants = plain
+        tasks = [t for t in tasks if all(len(final_values(runs, t, v, "safe_reward")) for v in variants)]
+    if len(variants) < 2 or not tasks:
+        raise Missing("no two methods that ran on the same tasks")
+    figure = sheet(10.5, 4.6)
+    [row] = grid(figure, 1, 2, sharey=True)
+    for axes, metric, title in (
+        (row[0], "safe_reward", "safe reward, 0 to 1 between the worst and the best run of a task"),
+        (row[1], "safety_probability", "safety probability"),
+    ):
+        scores = _scores(runs, tasks, variants, metric)
+        thresholds = np.linspace(0, 1, 101)
+        for variant in variants:
+            share, low, high = profile(scores[variant], thresholds)
+            style = line_style(variant)
+            axes.plot(thresholds, share, label=literal(variant.title), **style)
+            axes.fill_between(thresholds, low, high, color=style["color"], alpha=0.08, linewidth=0)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(-0.02, 1.02)
+        tidy(axes, title, x="τ", y="share of runs of at least τ" if axes is row[0] else "")
+    count = f"{len(tasks)} task{'s' if len(tasks) > 1 else ''}"
+    figure.suptitle(f"Performance profiles over {count}", fontsize=12)
+    legend(figure, row[0])
+    return figure
+
+
+def _scores(runs: Runs, tasks: Sequence[str], variants: Sequence[Variant], metric: str) -> dict[Variant, list[Floats]]:
+    """Scores between 0 and 1 of every run, by variant, then by task."""
+    scores: dict[Variant, list[Floats]] = {variant: [] for variant in variants}
+    for task in tasks:
+        values = {variant: final_values(runs, task, variant, metric) for variant in variants}
+        everything = np.concatenate(list(values.values()))
+        low, high = (0.0, 1.0) if metric == "safety_probability" else (float(everything.min()), float(everything.max()))
+        for variant in variants:
+            scores[variant].append((values[variant] - low) / ((high - low) or 1.0))
+    return scores
+
+
+def profile(scores: Sequence[Floats], thresholds: Floats) -> tuple[Floats, Floats, Floats]:
+    """Share of scores of at least each threshold, tasks weighing alike, and a 95 % interval of it.
+
+    >>> share, _, _ = profile([np.array([0.2, 0.8])], np.array([0.0, 0.5, 1.0]))
+    >>> share.tolist()
+    [1.0, 0.5, 0.0]
+    """
+
+    def share(samples: Sequence[NDArray[np.float64]]) -> Floats:
+        # samples: (..., seeds) each -> (..., thresholds)
+        parts = [(task[..., None] >= thresholds).mean(axis=-2) for task in samples]
+        return np.asarray(np.mean(parts, axis=0))
+
+    rng = np.random.default_rng(0)  # the same figure every time
+    resampled = [task[rng.integers(0, len(task), (RESAMPLES, len(task)))] for task in scores]
+    low, high = np.quantile(share(resampled), [0.025, 0.975], axis=0)
+    return share(scores), low, high
+
+
+# ---- the sketch ------------------------------------------------------------------------------------------------------
+
+SKETCH_BETA = 0.7
+SKETCHES = (((1.5, 0.7), (-1.0, 1.0)), ((1.5, 0.4), (1.0, 1.0)), ((1.0, 0.3), (1.0, 1.0)), ((1.5, 0.5), (-1.0, -1.0)))
+"""Δ_r and Δ_c of the paper's four pictures."""
+
+
+def convex_combination() -> Figure:
+    """The update between the best reward and the best cost step, where these are the gradients themselves."""
+    from sbtrpo.algorithms.sb_trpo import safety_share  # here: it brings torch along
+
+    figure = sheet(10.5, 3.3)
+    [row] = grid(figure, 1, len(SKETCHES))
+    for axes, (reward_step, cost_step) in zip(row, SKETCHES, strict=True):
+        delta_r, delta_c = np.array(reward_step), np.array(cost_step)
+        g_c = -delta_c
+        mu = safety_share(float(g_c @ delta_r), float(g_c @ delta_c), SKETCH_BETA)
+        _enough(axes, delta_c)
+        for vector, colour, style, label in (
+            (delta_r, BLUE, (0, (1.5, 1.5)), "$\\Delta_r$, best for reward"),
+            (delta_c, GREEN, (0, (5, 2)), "$\\Delta_c$, best for cost"),
+            ((1 - mu) * delta_r + mu * delta_c, VERMILLION, "solid", "$\\Delta = (1-\\mu)\\Delta_r + \\mu\\Delta_c$"),
+        ):
+            _arrow(axes, vector, colour, style, label)
+        tidy(axes, f"μ = {mu:.2f}")
+        axes.set_aspect("equal")
+        axes.set_xlim(-1.3, 1.8)
+        axes.set_ylim(-1.3, 1.4)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    figure.suptitle(f"The update keeps β = {SKETCH_BETA:g} of the best cost decrease (shaded: enough)", fontsize=12)
+    legend(figure, row[0], columns=3)
+    return figure
+
+
+def _enough(axes: Axes, delta_c: Floats) -> None:
+    """Shade the steps that cut cost by at least β of the best: a half-plane."""
+    size = float(delta_c @ delta_c)
+    foot = SKETCH_BETA * delta_c
+    along, out = np.array([-delta_c[1], delta_c[0]]) / np.sqrt(size) * 5, delta_c / np.sqrt(size) * 5
+    corners = np.array([foot + along, foot - along, foot - along + out, foot + along + out])
+    axes.fill(corners[:, 0], corners[:, 1], color=GREEN, alpha=0.1, linewidth=0)
+
+
+def _arrow(axes: Axes, vector: Floats, colour: str, style: object, label: str) -> None:
+    width = 2.6 if style == "solid" else 1.6
+    axes.plot([0, vector[0]], [0, vector[1]], color=colour, linestyle=style, linewidth=width, label=label)
+    arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 0, "shrinkA": 0, "shrinkB": 0, "mutation_scale": 14}
+    axes.annotate("", (vector[0], vector[1]), (0.9 * vector[0], 0.9 * vector[1]), arrowprops=arrow)

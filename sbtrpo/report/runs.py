@@ -1,0 +1,431 @@
+"""The tidy table as runs: which belong together, how far they got, and what they amount to.
+
+The table is that of `sbtrpo.benchmark.collect`: one row a run and epoch. Its columns are `task`, `algo`, `seed`, the
+run's identity (`run`), whether it ran to its end (`complete`), settings by their names in `TrainConfig`
+(`config_<name>` where a metric has that name), `epoch`, `steps`, and the numbers of metrics.csv and timing.csv. All but
+task, algo and epoch may be missing; what needs them is then left out of the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
+
+from sbtrpo import catalogue
+from sbtrpo.config import TrainConfig
+from sbtrpo.curves import SMOOTHING
+from sbtrpo.report import paper
+
+Floats = NDArray[np.float64]
+Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"
+"""What a report is made of: a pyarrow table, or columns by name."""
+
+LAST_EPOCHS = 20
+"""Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
+LONG = 1.5
+"""Runs longer than the usual ones by this factor are shown apart."""
+IDENTITY = "run"
+
+_NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity")
+"""Settings that make a variant even if all runs of a method share them."""
+_NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
+_OPERATIONAL = {"device", "threads", "keep_last", "keep_every", "checkpoint_every"}
+_ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
+"""Names that metrics.csv has, too: a column of such a name is a metric."""
+SETTINGS = tuple(spec.name for spec in dataclasses.fields(TrainConfig) if spec.name not in _NOT_SETTINGS | _OPERATIONAL)
+_CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_critic"}
+"""SB-TRPO's variants are one method, told apart by their advantages."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method, and the settings in which it is not the method as published."""
+
+    algo: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """As a reader knows it.
+
+        >>> Variant("sb-trpo", (("beta", 0.6),)).title
+        'SB-TRPO, β = 0.6'
+        """
+        return ", ".join([method_title(self.algo), *(_phrase(name, value) for name, value in self.settings)])
+
+    def get(self, name: str) -> Any:
+        """A setting: where it is not the method's own, the variant's; otherwise the method's."""
+        return dict(self.settings).get(name, getattr(own_settings("", self.algo), name))
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the method as published, at cost limit 0."""
+        return not self.settings
+
+    def differs_in(self, *names: str) -> bool:
+        """Whether it has a setting of its own, and none but these."""
+        return bool(self.settings) and {name for name, _ in self.settings} <= set(names)
+
+    def order(self) -> tuple[Any, ...]:
+        """Sorts: the paper's methods in its order, then the catalogue's, then others; variants behind their method."""
+        known = [*paper.METHODS, *(name for name in catalogue.METHODS if name not in paper.METHODS)]
+        place = known.index(self.algo) if self.algo in known else len(known)
+        return place, self.algo, [(name, isinstance(value, str), value) for name, value in self.settings]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its columns by epoch."""
+
+    identity: str
+    task: str
+    variant: Variant
+    seed: int
+    total_steps: float
+    """How long it is to be; as long as it is, where the table does not say."""
+    finished: bool
+    """Whether it ran to its end."""
+    columns: dict[str, Floats]
+
+    def column(self, name: str) -> Floats:
+        """A column; NaN where it is missing."""
+        found = self.columns.get(name)
+        return np.full(len(self.columns["epoch"]), np.nan) if found is None else found
+
+    @property
+    def steps(self) -> float:
+        """How far it is."""
+        return float(self.columns["steps"][-1])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and a standard deviation."""
+
+    mean: float
+    std: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over a training, over all seeds."""
+
+    steps: Floats
+    mean: Floats
+    std: Floats
+    """Over seeds; 0 where there is one."""
+    seeds: int
+
+    def thinned(self, most: int) -> Curve:
+        """At most so many points, evenly spaced, the last among them."""
+        if len(self.steps) <= most:
+            return self
+        kept = np.linspace(0, len(self.steps) - 1, most).round().astype(int)
+        return Curve(self.steps[kept], self.mean[kept], self.std[kept], self.seeds)
+
+
+@dataclass
+class Runs:
+    """All runs of a report."""
+
+    usual: list[Run] = field(default_factory=list)
+    """Of the usual length: what all tables and most figures show."""
+    long: list[Run] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a reader should know about the selection."""
+    shared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By method: settings that are not its defaults, but those of all its runs."""
+
+    @functools.cached_property
+    def tasks(self) -> list[str]:
+        """In the paper's order, then others by name."""
+        known = list(paper.tasks())
+        return sorted({run.task for run in self.usual}, key=lambda t: (known.index(t) if t in known else 99, t))
+
+    @functools.cached_property
+    def variants(self) -> list[Variant]:
+        """In the paper's order, then the catalogue's."""
+        return sorted({run.variant for run in self.usual}, key=Variant.order)
+
+    @functools.cached_property
+    def _groups(self) -> dict[tuple[str, Variant], list[Run]]:
+        groups: dict[tuple[str, Variant], list[Run]] = {}
+        for run in self.usual:
+            groups.setdefault((run.task, run.variant), []).append(run)
+        return groups
+
+    def of(self, task: str, variant: Variant) -> list[Run]:
+        """All seeds of a variant on a task."""
+        return self._groups.get((task, variant), [])
+
+    def counted(self, task: str, variant: Variant) -> list[Run]:
+        """The runs whose end counts: finished ones, or, as long as there is none, all."""
+        runs = self.of(task, variant)
+        return [run for run in runs if run.finished] or runs
+
+    def pooled(self, task: str, variant: Variant, metric: str) -> Estimate | None:
+        """Over the last epochs of all seeds together: what is compared with the paper."""
+        runs = self.counted(task, variant)
+        values = np.concatenate([run.column(metric)[-LAST_EPOCHS:] for run in runs]) if runs else np.empty(0)
+        values = values[np.isfinite(values)]
+        return Estimate(float(values.mean()), float(values.std()), len(runs)) if len(values) else None
+
+    def across_seeds(self, task: str, variant: Variant, metric: str) -> Estimate | None:
+        """Of the last epoch's value, over seeds; the deviation is that of a sample, NaN for one seed."""
+        values = np.array([run.column(metric)[-1] for run in self.counted(task, variant)])
+        values = values[np.isfinite(values)]
+        if not len(values):
+            return None
+        return Estimate(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, len(values))
+
+    def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
+        """The mean over seeds of the trailing means over `window` epochs."""
+        return curve(self.of(task, variant), metric, window)
+
+
+# ---- from the table ------------------------------------------------------------------------------------------------
+
+
+def read_runs(table: Table) -> Runs:
+    """The runs of a tidy table."""
+    columns = as_columns(table)
+    if not any(len(values) for values in columns.values()):
+        return Runs(notes=["there are no runs"])
+    for name in ("task", "algo", "epoch"):
+        if name not in columns:
+            raise ValueError(f"the table of runs has no column {name}; it has {', '.join(columns) or 'none'}")
+    found = [_run(rows, columns) for rows in _rows_by_run(columns)]
+    notes: list[str] = []
+    shared = _shared_settings(found, notes)
+    runs = _select(_without_repetitions([_with_variant(one, shared) for one in found], notes), notes)
+    return dataclasses.replace(runs, shared=shared)
+
+
+def as_columns(table: Table) -> dict[str, NDArray[Any]]:
+    """The table's columns by name."""
+    if isinstance(table, pyarrow.Table):
+        return {name: table[name].to_numpy() for name in table.column_names}
+    return {name: np.asarray(values) for name, values in table.items()}
+
+
+def _rows_by_run(columns: Mapping[str, NDArray[Any]]) -> list[NDArray[np.intp]]:
+    """The rows of each run, in the order of their epochs."""
+    keys = (IDENTITY,) if IDENTITY in columns else ("task", "algo", "seed", "total_steps", *_setting_columns(columns))
+    numbers = np.zeros(len(columns["epoch"]), dtype=np.int64)
+    for key in keys:
+        if key in columns:
+            _, inverse = np.unique(columns[key].astype(str), return_inverse=True)
+            _, numbers = np.unique(numbers * (inverse.max(initial=0) + 1) + inverse, return_inverse=True)
+    order = np.lexsort((columns["epoch"].astype(np.float64), numbers))
+    return [rows for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows)]
+
+
+def _setting_columns(columns: Iterable[str]) -> dict[str, str]:
+    """The columns that hold settings, and the settings that they hold."""
+    own = {name: name for name in SETTINGS if name not in _ALSO_METRICS} | {f"config_{name}": name for name in SETTINGS}
+    return {column: own[column] for column in columns if column in own}
+
+
+@dataclass(frozen=True)
+class _Raw:
+    run: Run
+    settings: dict[str, Any]
+
+
+def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
+    first = {name: _plain(values[rows[0]]) for name, values in columns.items()}
+    others = {*_setting_columns(columns), IDENTITY, "task", "algo", "seed"}
+    numbers = {
+        name: values[rows].astype(np.float64)
+        for name, values in columns.items()
+        if name not in others and values.dtype.kind in "biuf"
+    }
+    numbers.setdefault("steps", numbers["epoch"])
+    given = {name: value for column, name in _setting_columns(columns).items() if (value := first[column]) is not None}
+    algo, settings = _own_choices(str(first["task"]), str(first["algo"]), given)
+    steps, length, seed = float(numbers["steps"][-1]), first.get("total_steps"), first.get("seed")
+    complete = first.get("complete")
+    run = Run(
+        identity=str(first.get(IDENTITY, f"{first['task']} {first['algo']} seed {seed}")),
+        task=str(first["task"]),
+        variant=Variant(algo),
+        seed=0 if seed is None else int(seed),
+        total_steps=steps if length is None else float(length),
+        finished=bool(complete) if complete is not None else length is None or steps >= length,
+        columns=numbers,
+    )
+    return _Raw(run, settings)
+
+
+def _own_choices(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The method, and the settings in which a run differs from its defaults."""
+    algo = _known(name)
+    if algo.startswith("sb-trpo"):
+        algo = _CRITICS.get(given.get("advantage", own_settings(task, algo).advantage), "sb-trpo")
+    own = own_settings(task, algo, given.get("fidelity", "paper"))
+    found = {key: value for key, value in given.items() if value != getattr(own, key)}
+    if given.get("fidelity", "paper") != "paper":
+        found["fidelity"] = given["fidelity"]
+    if not reads_cost(algo):
+        found.pop("cost_limit", None)
+    return algo, found
+
+
+def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[str, dict[str, Any]]:
+    """By method, what all its runs have and is not the default: it does not make a variant, but is noted."""
+    shared: dict[str, dict[str, Any]] = {}
+    for algo in dict.fromkeys(one.run.variant.algo for one in raw):
+        settings = [one.settings for one in raw if one.run.variant.algo == algo]
+        shared[algo] = {
+            name: value
+            for name, value in settings[0].items()
+            if name not in _NAMED and all(name in other and other[name] == value for other in settings)
+        }
+    if {one.settings.get("fidelity") for one in raw} == {"corrected"}:
+        for same in shared.values():
+            same["fidelity"] = "corrected"
+    phrases: dict[str, list[str]] = {}
+    for algo, same in shared.items():
+        for name, value in same.items():
+            phrases.setdefault(_phrase(name, value), []).append(method_title(algo))
+    for phrase, methods in phrases.items():
+        whom = "all methods" if len(methods) == len(shared) > 1 else ", ".join(methods)
+        notes.append(f"not the default: {phrase} ({whom})")
+    return shared
+
+
+def _with_variant(one: _Raw, shared: Mapping[str, Mapping[str, Any]]) -> Run:
+    algo, ranked = one.run.variant.algo, [*_NAMED, *SETTINGS]
+    own = sorted((name for name in one.settings if name not in shared[algo]), key=ranked.index)
+    return dataclasses.replace(one.run, variant=Variant(algo, tuple((name, one.settings[name]) for name in own)))
+
+
+def _without_repetitions(runs: Iterable[Run], notes: list[str]) -> list[Run]:
+    """One run for each task, variant, length and seed: the one that got furthest."""
+    best: dict[tuple[Any, ...], Run] = {}
+    repeated = 0
+    for run in sorted(runs, key=lambda r: (r.task, r.variant.order(), r.seed, r.identity)):
+        key = run.task, run.variant, run.total_steps, run.seed
+        repeated += key in best
+        if key not in best or run.steps > best[key].steps:
+            best[key] = run
+    if repeated:
+        notes.append(f"repeated runs (same task, settings and seed) that are left out: {repeated}")
+    return list(best.values())
+
+
+def _select(runs: list[Run], notes: list[str]) -> Runs:
+    """The runs of the usual length, and those that are much longer."""
+    lengths = Counter(run.total_steps for run in runs)
+    usual = min(lengths, key=lambda length: (-lengths[length], length))
+    groups: dict[tuple[str, Variant], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.task, run.variant), []).append(run)
+    found = Runs(notes=notes)
+    odd = 0
+    for group in groups.values():
+        found.long += [run for run in group if run.total_steps >= LONG * usual]
+        rest = [run for run in group if run.total_steps < LONG * usual]
+        if rest:
+            length = usual if any(run.total_steps == usual for run in rest) else max(r.total_steps for r in rest)
+            chosen = [run for run in rest if run.total_steps == length]
+            found.usual += chosen
+            odd += len(rest) - len(chosen)
+    if odd:
+        notes.append(f"runs left out since they are not of the usual {usual:,.0f} steps: {odd}")
+    if unfinished := sum(not run.finished for run in found.usual):
+        notes.append(f"runs that are not finished: {unfinished} of {len(found.usual)}")
+    return found
+
+
+# ---- names ---------------------------------------------------------------------------------------------------------
+
+
+def method_title(algo: str) -> str:
+    """A method's title; its name, where the catalogue does not know it."""
+    return catalogue.METHODS[algo].title if algo in catalogue.METHODS else algo
+
+
+def _known(name: str) -> str:
+    try:
+        return catalogue.method(name).name
+    except ValueError:
+        return name
+
+
+@functools.cache
+def own_settings(task: str, algo: str, fidelity: Any = "paper") -> TrainConfig:
+    """A method's own settings; those that every method has, for one that the catalogue does not know."""
+    if algo not in catalogue.METHODS:
+        return TrainConfig()
+    own = catalogue.METHODS[algo].defaults(task, fidelity)
+    return dataclasses.replace(TrainConfig(task=task, algo=algo, fidelity=fidelity), **own)
+
+
+def reads_cost(algo: str) -> bool:
+    """Whether a method has a cost limit."""
+    return algo not in catalogue.METHODS or "first_cost_zero" in catalogue.METHODS[algo].quirks
+
+
+def _phrase(name: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        return {"advantage": f"{text} advantage", "solver": f"{text} solver", "fidelity": text}.get(
+            name, f"{name} = {text}"
+        )
+    return {"beta": f"β = {value:g}", "cost_limit": f"limit {value:g}"}.get(name, f"{name} = {value:g}")
+
+
+def _plain(value: Any) -> Any:
+    """A cell of the table as Python has it; None where there is nothing."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray | list):
+        return tuple(_plain(item) for item in value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+# ---- curves --------------------------------------------------------------------------------------------------------
+
+
+def curve(runs: Sequence[Run], metric: str, window: int = SMOOTHING) -> Curve | None:
+    """The mean over runs of their trailing means; a run that is not as far as others counts as far as it goes."""
+    known = [run for run in runs if np.isfinite(run.column(metric)).any()]
+    if not known:
+        return None
+    steps = np.unique(np.concatenate([run.columns["steps"] for run in known]))
+    values = np.full((len(known), len(steps)), np.nan)
+    for row, run in zip(values, known, strict=True):
+        row[np.searchsorted(steps, run.columns["steps"])] = trailing_mean(run.column(metric), window)
+    finite = np.isfinite(values)
+    count = finite.sum(axis=0)
+    mean = _ratio(np.where(finite, values, 0.0).sum(axis=0), count)
+    variance = _ratio((np.where(finite, values - mean, 0.0) ** 2).sum(axis=0), count)
+    return Curve(steps, mean, np.sqrt(variance), len(known))
+
+
+def trailing_mean(values: Floats, window: int = SMOOTHING) -> Floats:
+    """The mean of each value and those before it in the window, NaNs left out.
+
+    >>> trailing_mean(np.array([1.0, 3.0, np.nan, 5.0]), window=2).tolist()
+    [1.0, 2.0, 3.0, 5.0]
+    """
+    finite = np.isfinite(values)
+    sums = np.cumsum(np.where(finite, values, 0.0))
+    counts = np.cumsum(finite)
+    sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
+    return _ratio(sums, counts)
+
+
+def _ratio(sums: Floats, counts: NDArray[np.int_]) -> Floats:
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

@@ -1,0 +1,154 @@
+"""Learners that share a pool give the numbers of separate runs, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sbtrpo
+from sbtrpo import TrainConfig, training
+from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
+from sbtrpo.benchmark.states import LOG
+from sbtrpo.runlog import RunFolder
+from sbtrpo.training import Trainer
+from tests.benchmark.folders import toy
+
+TOY = [toy(seed=0), toy(seed=1000), toy(seed=0, algo="cpo", critic_passes=1), toy(seed=0, beta=0.9)]
+GOAL = [
+    TrainConfig(num_envs=2, steps_per_epoch=240, total_steps=480, seed=seed, algo=algo, critic_passes=1)
+    for seed, algo in ((0, "sb-trpo"), (1000, "sb-trpo"), (0, "cpo"))
+]
+HOPPER = [
+    TrainConfig(task="SafetyHopperVelocity-v1", num_envs=2, steps_per_epoch=200, total_steps=400, seed=seed)
+    for seed in (0, 1000)
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing curves would take most of the time."""
+    monkeypatch.setattr(RunFolder, "draw_curves", lambda folder: folder.path)
+
+
+def separately(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
+    return [sbtrpo.train(config, root / f"alone{k}", quiet=True) for k, config in enumerate(configs)]
+
+
+def folders(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
+    return [RunFolder.create(root / f"pack{k}", config).path for k, config in enumerate(configs)]
+
+
+def assert_same(ours: Path, theirs: Path) -> None:
+    for name in ("metrics.csv", "episodes.parquet"):
+        assert (ours / name).exists() == (theirs / name).exists()
+        if (ours / name).exists():
+            assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("configs", [TOY, GOAL], ids=["toy", "goal"])
+def test_a_pack_gives_the_numbers_of_separate_runs(configs: list[TrainConfig], tmp_path: Path) -> None:
+    alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
+    assert train_pack(packed) == []
+    for ours, theirs in zip(packed, alone, strict=True):
+        assert_same(ours, theirs)
+        assert (ours / "summary.json").exists()
+        assert "epoch 2/" in (ours / LOG).read_text()
+
+
+def test_a_pack_gives_the_numbers_of_separate_runs_where_episodes_end_at_any_time() -> None:
+    alone, trainers = [Trainer(config) for config in HOPPER], [Trainer(config) for config in HOPPER]
+    shared = SharedPool(trainers)
+    for _ in range(2):
+        for trainer, rollout, other in zip(trainers, shared.collect(trainers, 100), alone, strict=True):
+            assert isinstance(rollout, training.Rollout)
+            assert rollout.episodes
+            np.testing.assert_array_equal(
+                list(trainer.learn(rollout, 1.0).row.values()), list(other.run_epoch().row.values())
+            )
+
+
+def test_a_run_leaves_a_pack_and_goes_on_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the other way round, with runs that stopped at different epochs."""
+    configs = GOAL[:2]
+    alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(TrainConfig, "epochs", property(lambda config: 1))
+        stopped.setattr(RunFolder, "finish", lambda folder, summary: folder.close())
+        train_pack(packed)
+    sbtrpo.resume(packed[0], quiet=True)
+    assert_same(packed[0], alone[0])
+    late = RunFolder.create(tmp_path / "late", configs[1]).path
+    assert train_pack([packed[1], late]) == []
+    assert_same(packed[1], alone[1])
+    assert_same(late, alone[1])
+
+
+def test_a_learner_that_fails_does_not_disturb_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone, packed = separately(tmp_path, TOY[:3]), folders(tmp_path, TOY[:3])
+    learn = Trainer.learn
+
+    def breaking(trainer: Trainer, rollout: Any, seconds: float) -> Any:
+        if trainer.config.seed == 1000 and trainer.epoch == 1:
+            raise RuntimeError("this one breaks")
+        return learn(trainer, rollout, seconds)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Trainer, "learn", breaking)
+        assert train_pack(packed) == [packed[1]]
+    assert "RuntimeError: this one breaks" in (packed[1] / LOG).read_text()
+    assert not (packed[1] / "summary.json").exists()
+    assert_same(packed[0], alone[0])
+    assert_same(packed[2], alone[2])
+    training.resume(packed[1], quiet=True)
+    assert_same(packed[1], alone[1])
+
+
+def test_a_learner_whose_actions_are_not_finite_fails_alone() -> None:
+    trainers = [Trainer(toy(seed=seed)) for seed in (0, 1)]
+    shared = SharedPool(trainers)
+    trainers[1].policy.log_std.fill_(float("nan"))
+    good, bad = shared.collect(trainers, 5)
+    assert isinstance(bad, ValueError)
+    assert isinstance(good, training.Rollout)
+    assert shared.collect([trainers[0], None], 5)[1] is None
+
+
+def test_faults_are_counted_for_the_learner_whose_world_failed() -> None:
+    configs = [TrainConfig(num_envs=2, steps_per_epoch=20, total_steps=40, seed=seed) for seed in (0, 1)]
+    trainers = [Trainer(config) for config in configs]
+    shared = SharedPool(trainers)
+    shared.pool.physics.qpos[3] = np.nan  # a world of the second learner
+    first, second = shared.collect(trainers, 5)
+    assert isinstance(first, training.Rollout)
+    assert isinstance(second, training.Rollout)
+    assert (first.faults, second.faults) == (0, 1)
+    assert [int(share.state_dict()["faults"]) for share in shared.shares] == [0, 1]
+
+
+def test_a_share_has_the_state_of_a_pool_of_its_own() -> None:
+    trainers, alone = [Trainer(config) for config in GOAL[:2]], Trainer(GOAL[1])
+    SharedPool(trainers)
+    ours, theirs = trainers[1].collector.pool.state_dict(), alone.collector.pool.state_dict()
+
+    def compare(a: dict[str, Any], b: dict[str, Any]) -> None:
+        assert list(a) == list(b)
+        for key, value in a.items():
+            if isinstance(value, dict):
+                compare(value, b[key])
+            else:
+                assert value.dtype == b[key].dtype
+                np.testing.assert_array_equal(value, b[key])
+
+    compare(ours, theirs)
+
+
+def test_only_alike_runs_share_a_pool() -> None:
+    assert pack_key(toy(seed=0)) == pack_key(toy(seed=1, algo="cpo"))
+    assert pack_key(toy()) != pack_key(toy(num_envs=4))
+    assert pack_key(toy(task="package:Env-v0")) is None
+    with pytest.raises(ValueError, match="share a pool only on one task"):
+        SharedPool([Trainer(toy()), Trainer(toy(num_envs=4))])

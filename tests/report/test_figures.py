@@ -1,0 +1,85 @@
+"""What the figures show, in numbers; that they are drawn, `test_build.py` says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbtrpo.report import figures, histograms, planes
+from sbtrpo.report.canvas import literal
+from sbtrpo.report.runs import Variant, read_runs
+from sbtrpo.report.style import LOOKS, Look, look
+from sbtrpo.report.tables import Missing
+from tests.report import samples
+
+GOAL, CIRCLE, BUTTON = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyPointButton2-v0"
+
+
+def test_relapses_begin_above_five_and_end_below_one() -> None:
+    cost = np.array([90.0, 20.0, 0.4, 3.0, 6.0, 2.0, 1.0, 0.0, 30.0, 30.0])
+    assert figures.relapses(cost) == [(4, 6), (8, 10)]
+    assert figures.relapses(np.array([90.0, 20.0, 6.0])) == []  # it was never safe
+    assert figures.relapses(np.array([])) == []
+
+
+def test_relative_errors_leave_out_failed_searches_and_tiny_changes() -> None:
+    one = samples.run(GOAL, "sb-trpo", epochs=5)
+    one["surrogate_c_change"] = np.array([-1.0, -2.0, 1e-12, np.nan, -4.0])
+    one["surrogate_c_predicted"] = np.array([-1.5, -1.0, -1.0, -1.0, -4.0])
+    one["accepted_step"] = np.array([1.0, 0.8, 1.0, 1.0, 0.0])
+    runs = read_runs(samples.table([one]))
+    found = histograms.relative_errors(runs.usual, "surrogate_c_predicted", "surrogate_c_change")
+    np.testing.assert_allclose(found, [0.5, -0.5])
+
+
+def test_angles_leave_out_updates_that_changed_nothing() -> None:
+    one = samples.run(CIRCLE, "cpo", epochs=3)
+    one["angle_r"], one["accepted_step"] = np.array([80.0, 90.0, np.nan]), np.array([0.0, 1.0, 1.0])
+    runs = read_runs(samples.table([one]))
+    assert histograms._by_method(runs, CIRCLE, "angle_r")[Variant("cpo")].tolist() == [90.0]
+
+
+def test_profiles_are_shares_that_fall_and_weigh_tasks_alike() -> None:
+    thresholds = np.array([0.0, 0.3, 0.6, 1.0])
+    share, low, high = planes.profile([np.array([0.0, 0.5]), np.array([1.0])], thresholds)
+    assert share.tolist() == [1.0, 0.75, 0.5, 0.5]
+    assert (low <= share).all()
+    assert (share <= high).all()
+
+
+def test_the_frontier_runs_along_beta() -> None:
+    runs = read_runs(samples.table([samples.run(BUTTON, "sb-trpo", beta=beta) for beta in (0.9, 0.6, 0.75)]))
+    assert [variant.get("beta") for variant in planes.beta_variants(runs, BUTTON)] == [0.6, 0.75, 0.9]
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    assert len(set(LOOKS.values())) == len(LOOKS)
+    assert look(Variant("cpo", (("cost_limit", 15.0),))) == Look(LOOKS["cpo"].colour, "dotted")
+    assert look(Variant("unheard of")).colour
+
+
+def test_nothing_in_a_name_is_taken_for_mathematics() -> None:
+    from matplotlib.cbook import is_math_text
+
+    assert not is_math_text(literal("$x$ and $\\frac{"))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda runs: figures.car_circle(runs),
+        lambda runs: figures.long_run(runs, BUTTON),
+        lambda runs: figures.training_curves(runs, BUTTON),
+        lambda runs: histograms.angles(runs, "reward"),
+        lambda runs: histograms.angles(runs, "cost"),
+        lambda runs: histograms.model_errors(runs),
+        lambda runs: planes.beta_frontier(runs),
+        lambda runs: planes.performance_profiles(runs),
+    ],
+)
+def test_figures_without_runs_say_what_they_need(draw: Callable[[Any], Any]) -> None:
+    with pytest.raises(Missing, match="no "):
+        draw(read_runs(samples.table([samples.run(GOAL, "focops")])))

@@ -1,0 +1,79 @@
+"""The highlighting rules, and that they give every mark of the published tables."""
+
+from __future__ import annotations
+
+from sbtrpo.report import paper
+from sbtrpo.report.marks import Pair, marks
+
+HALVES = (("safe_reward", "safety_probability", False), ("reward", "cost", True))
+
+
+def disagreements(cells: dict[str, dict[str, paper.Cell]], first: str, second: str, lower: bool) -> tuple[int, list]:
+    """Flags compared, and those that the rules give otherwise, in one task and half: cells by row, then metric."""
+    pairs = {
+        row: Pair(metrics[first].mean, metrics[second].mean, metrics["safety_probability"].mean)
+        for row, metrics in cells.items()
+    }
+    count, wrong = 0, []
+    for row, found in marks(pairs, lower).items():
+        for metric, bold in ((first, found.bold_reward), (second, found.bold_second)):
+            printed = cells[row][metric]
+            for name, ours, theirs in (
+                ("bold", bold, printed.bold),
+                ("italic", found.italic, printed.italic),
+                ("colour", found.colour, printed.colour),
+            ):
+                count += 1
+                if ours != theirs:
+                    wrong.append((row, metric, name, ours, theirs))
+    return count, wrong
+
+
+def test_every_mark_of_the_published_main_table_is_reproduced() -> None:
+    total = 0
+    for task in paper.tasks():
+        for half in HALVES:
+            count, wrong = disagreements({algo: cells[task] for algo, cells in paper.main().items()}, *half)
+            assert not wrong
+            total += count
+    assert total == 1152
+
+
+def test_every_mark_of_the_published_table_with_limit_15_is_reproduced() -> None:
+    rows = paper.cost_limit_15()
+    total = 0
+    for task in rows[0].results:
+        cells = {f"{row.algo} {row.cost_limit}": row.results[task] for row in rows}
+        count, wrong = disagreements(cells, *HALVES[0])
+        assert not wrong
+        total += count
+    assert total == 264
+
+
+def test_negative_rewards_are_red_and_dominate_nobody_into_red() -> None:
+    found = marks({"bold": Pair(-0.1, 0.6, 0.6), "worse": Pair(-0.2, 0.9, 0.9)}, lower_is_better=False)
+    assert found["bold"].colour == found["worse"].colour == "red"
+    assert found["bold"].bold_reward
+    assert not found["worse"].bold_second  # its reward is not above 0
+
+
+def test_equal_pairs_are_both_bold_and_neither_grey() -> None:
+    found = marks({"a": Pair(2.0, 3.0, 0.9), "b": Pair(2.0, 3.0, 0.9)}, lower_is_better=True)
+    for one in found.values():
+        assert one.bold_reward
+        assert one.bold_second
+        assert one.colour is None
+
+
+def test_unsafe_methods_are_italic_and_their_reward_is_never_bold() -> None:
+    found = marks({"reckless": Pair(9.0, 0.4, 0.4), "careful": Pair(1.0, 0.5, 0.5)}, lower_is_better=False)
+    assert found["reckless"].italic
+    assert not found["reckless"].bold_reward
+    assert found["careful"].bold_reward
+    assert not found["careful"].italic
+
+
+def test_lower_costs_are_better() -> None:
+    found = marks({"cheap": Pair(1.0, 2.0, 0.9), "dear": Pair(1.0, 3.0, 0.9)}, lower_is_better=True)
+    assert found["cheap"].bold_second
+    assert found["dear"].colour == "grey"

@@ -1,0 +1,174 @@
+"""The page in a real browser: it loads without complaint, filters, sorts, and shows something."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sbtrpo.report import Report, page
+from sbtrpo.report.runs import read_runs
+from tests.report import browser, samples
+
+HEADS = "[...document.querySelectorAll('table[data-name=main_safety] thead tr:last-child button')]"
+ROWS = "[...document.querySelectorAll('table[data-name=main_safety] tbody tr')].map(r => r.cells[0].textContent)"
+
+
+def test_json_in_the_page_cannot_end_its_script() -> None:
+    text = page.safe_json({"a": "</script><!--", "b": [float("nan"), 1.5], "c": "\u2028"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"a": "</script><!--", "b": [None, 1.5], "c": "\u2028"}
+
+
+def test_the_lead_says_who_is_best_where() -> None:
+    both = ["A", "B"]
+    assert page.lead({"t": (["A"], ["A"])}, both) == "A earns the most safe reward in 1 of 1 task."
+    tied = page.lead({"t": (["A"], []), "u": (["B"], [])}, both)
+    assert tied == "A and B earn the most safe reward in 1 each of 2 tasks."
+    assert page.lead({"t": (["A"], []), "u": (["A"], []), "v": (["B"], [])}, both).endswith("2 of 3 tasks, B in 1.")
+    assert page.lead({"t": ([], [])}, both) == "On no task is any method safe in half of its episodes."
+    assert page.lead({"t": (["A"], [])}, ["A"]).startswith("A is the only method")
+
+
+def test_winners_are_the_bold_cells() -> None:
+    task = "SafetyPointGoal2-v0"
+    runs = []
+    for algo, reward, safety in (("sb-trpo", 1.6, 0.68), ("trpo_lag", 0.09, 0.79), ("focops", 2.2, 0.34)):
+        one = samples.run(task, algo, epochs=2)
+        one["safe_reward"], one["safety_probability"] = np.full(2, reward), np.full(2, safety)
+        runs.append(one)
+    assert page.winners(read_runs(samples.table(runs)), task) == (["SB-TRPO"], ["TRPO-Lag"])
+
+
+def test_a_method_that_never_ran_as_published_competes_with_what_it_has() -> None:
+    task = "SafetyPointGoal2-v0"
+    rows = [("sb-trpo", {"beta": 0.6}), ("cpo", {}), ("cpo", {"cost_limit": 15.0}), ("rcpo", {"cost_limit": 15.0})]
+    runs = read_runs(samples.table([samples.run(task, algo, epochs=2, **settings) for algo, settings in rows]))
+    assert [variant.title for variant in page.rivals(runs)] == ["SB-TRPO, β = 0.6", "CPO"]
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[browser.Page]:
+    pytest.importorskip("websockets", reason="websockets drives the browser")
+    if browser.executable() is None:
+        pytest.skip("there is no Chromium; Debian: apt-get install chromium")
+    with browser.chromium() as found:
+        yield found
+
+
+def test_it_loads_without_complaint_and_is_no_wider_than_the_screen(
+    tab: browser.Page, report: Report, tmp_path: Path
+) -> None:
+    for width, phone, dark in ((1280, False, False), (375, True, True)):
+        tab.size(width, 812, dark, phone)
+        tab.open(report.index)
+        assert tab.evaluate("document.documentElement.scrollWidth") == width
+        picture = tab.screenshot(tmp_path / f"{width}.png")
+        pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+        assert pixels.shape[:2] == (812, width)
+        colours = np.unique(pixels.astype(np.int64) @ [65536, 256, 1])
+        assert len(colours) > 100  # it is not blank
+        background = pixels[2, 2].mean()
+        assert background < 60 if dark else background > 200
+    assert tab.complaints == []
+
+
+def test_the_first_thing_on_it_is_which_method_is_best_where(tab: browser.Page, report: Report) -> None:
+    tab.size(375, 812, phone=True)
+    tab.open(report.index)
+    lead = tab.evaluate("document.querySelector('#lead').textContent")
+    assert "the most safe reward in" in lead
+    assert tab.evaluate("document.querySelector('#lead').getBoundingClientRect().bottom") < 812
+    assert tab.evaluate("document.querySelectorAll('#cards article').length") == 3
+
+
+def test_text_of_runs_is_shown_as_it_is(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    titles = tab.evaluate("[...document.querySelectorAll('#cards h3')].map(h => h.textContent)")
+    assert samples.NASTY in titles
+    assert tab.evaluate("document.querySelectorAll('script').length") == 2
+    assert tab.complaints == []
+
+
+def test_it_filters_tasks_and_methods(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    groups = "[...document.querySelectorAll('table[data-name=main_safety] .groups th')].map(h => h.textContent)"
+    assert tab.evaluate(groups) == ["", "Point Button", "Car Circle", samples.NASTY]
+    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO"]
+    tab.click("#task-chips [data-key=SafetyPointButton2-v0]")
+    tab.click("#method-chips [data-key=CPO]")
+    assert tab.evaluate(groups) == ["", "Car Circle", samples.NASTY]
+    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "C-TRPO"]
+    assert tab.evaluate("document.querySelectorAll('#curve-grid article').length") == 2
+    drawn = "[...document.querySelectorAll('#curve-grid article:first-child [data-method]')].map(p => p.dataset.method)"
+    assert sorted(tab.evaluate(drawn)) == ["C-TRPO", "CRPO", "PPO-Lag", "SB-TRPO"]
+    compared = "new Set([...document.querySelectorAll('#paper-table tbody tr')].map(r => r.cells[1].textContent))"
+    assert "CPO" not in tab.evaluate(f"[...{compared}]")
+    assert "2 of 3 tasks" in tab.evaluate("document.querySelector('#filter-words').textContent")
+    tab.click("#verdict-chips [data-key=agrees]")
+    verdicts = tab.evaluate("[...document.querySelectorAll('#paper-table tbody tr')].map(r => r.cells[6].textContent)")
+    assert "agrees" not in verdicts
+
+
+def test_it_sorts_numbers_as_numbers_and_dashes_last(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    column = "[...document.querySelectorAll('table[data-name=main_safety] tbody tr')].map(r => r.cells[{}].textContent)"
+    value = lambda text: float(text.split("±")[0].replace("−", "-"))  # noqa: E731
+    tab.evaluate(f"{HEADS}[1].click()")
+    down = [value(text) for text in tab.evaluate(column.format(1))]
+    assert down == sorted(down, reverse=True)
+    assert tab.evaluate(f"{HEADS}[1].parentElement.ariaSort") == "descending"
+    tab.evaluate(f"{HEADS}[1].click()")
+    up = [value(text) for text in tab.evaluate(column.format(1))]
+    assert up == sorted(up)
+    tab.evaluate(f"{HEADS}[5].click()")  # two methods did not run on the third task
+    assert tab.evaluate(column.format(5))[2:] == ["–", "–"]
+    tab.evaluate(f"{HEADS}[0].click()")
+    assert tab.evaluate(ROWS) == ["C-TRPO", "CPO", "PPO-Lag", "SB-TRPO"]
+
+
+def test_curves_are_read_by_pointing_at_them(tab: browser.Page, report: Report) -> None:
+    tab.size(1280, 900)
+    tab.open(report.index)
+    tab.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    tab.click("#metric [data-metric=cost]")
+    tab.evaluate("document.querySelector('.plot.curve').scrollIntoView({block: 'center'})")
+    x, y = tab.evaluate(
+        "(() => { const r = document.querySelector('.plot.curve').getBoundingClientRect();"
+        " return [r.left + r.width / 2, r.top + r.height / 2] })()"
+    )
+    tab.move(x, y)
+    tab.wait("!document.querySelector('#tip').hidden")
+    assert "SB-TRPO" in tab.evaluate("document.querySelector('#tip').textContent")
+    tab.move(2, 2)
+    tab.wait("document.querySelector('#tip').hidden")
+    assert tab.complaints == []
+
+
+def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    assert tab.evaluate("document.querySelectorAll('#figure-list figure').length") == 8
+    tab.click("#figure-list button")
+    assert tab.evaluate("document.querySelector('#zoom').open")
+    assert tab.evaluate("document.querySelector('#zoom img').decode().then(() => true)")
+    film = tab.evaluate("document.querySelector('#video-list video').src")
+    assert film.endswith("/videos/SafetyCarCircle2-v0/a%20%3Cb%3E%20%26%20c.mp4")
+
+
+def test_a_watched_page_keeps_its_filters_when_it_loads_anew(tab: browser.Page, tmp_path: Path) -> None:
+    runs = read_runs(samples.benchmark(["SafetyPointGoal2-v0"], ["sb-trpo", "cpo"], seeds=1, epochs=3, studies=False))
+    pressed = "document.querySelector('#method-chips [data-key=CPO]').ariaPressed"
+    for refresh, kept in ((3600.0, "false"), (None, "true")):
+        path = tmp_path / f"{refresh}.html"
+        path.write_text(page.page_html(runs, [], refresh=refresh), encoding="utf-8")
+        tab.open(path)
+        tab.click("#method-chips [data-key=CPO]")
+        tab.evaluate("window.old = true; location.reload()")
+        tab.wait("!window.old && document.documentElement?.dataset.ready === 'yes'")
+        assert tab.evaluate(pressed) == kept
+    assert tab.complaints == []

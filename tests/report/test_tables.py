@@ -1,0 +1,147 @@
+"""The tables: the published ones come out of runs that end where the paper's did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbtrpo.report import paper, tables
+from sbtrpo.report.render import Cell, Table
+from sbtrpo.report.runs import Variant, read_runs
+from sbtrpo.report.tables import HALVES, Missing
+from tests.report import samples
+
+GOAL, CIRCLE = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0"
+
+
+def exactly(algo: str, results: paper.Results, **settings: Any) -> list[dict[str, Any]]:
+    """Runs of one epoch with the paper's means."""
+    runs = []
+    for task, cells in results.items():
+        one = samples.run(task, algo, epochs=1, **settings)
+        for metric in paper.METRICS:
+            one[metric] = np.array([cells[metric].mean if metric in cells else np.nan])
+        runs.append(one)
+    return runs
+
+
+def rows_by_label(table: Table, labels: int = 1) -> dict[tuple[str, ...], list[Cell]]:
+    return {tuple(cell.text for cell in row[:labels]): list(row[labels:]) for row in table.rows}
+
+
+def flags(cell: Cell | paper.Cell) -> tuple[bool, bool, str | None]:
+    return cell.bold, cell.italic, cell.colour
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_the_main_table_has_the_papers_rows_numbers_and_marks(half: str) -> None:
+    runs = read_runs(samples.table([run for algo, results in paper.main().items() for run in exactly(algo, results)]))
+    table = tables.main(runs, half)
+    assert [group for group, _ in table.groups][1:] == list(paper.tasks().values())
+    found = rows_by_label(table)
+    assert [label for (label,) in found] == ["SB-TRPO", *list(paper.METHODS.values())[1:]]
+    for algo, (_, cells) in zip(paper.METHODS, found.items(), strict=True):
+        printed = [paper.main()[algo][task][metric] for task in paper.tasks() for metric in HALVES[half]]
+        for ours, theirs in zip(cells, printed, strict=True):
+            assert flags(ours) == flags(theirs)
+            assert float(ours.text) == theirs.mean
+
+
+def test_the_table_of_cost_limits_has_the_papers_marks() -> None:
+    runs = []
+    for row in paper.cost_limit_15():
+        settings = {"cost_limit": row.cost_limit} if row.cost_limit else {}
+        runs += exactly(row.algo, row.results, **settings)
+    table = tables.cost_limit(read_runs(samples.table(runs)))
+    assert table.title == "Cost limit 15"
+    found = rows_by_label(table, labels=2)
+    printed = {
+        (
+            "SB-TRPO" if row.cost_limit is None else paper.METHODS[row.algo],
+            "–" if row.cost_limit is None else f"{row.cost_limit:g}",
+        ): row
+        for row in paper.cost_limit_15()
+    }
+    assert list(found) == list(printed)
+    for label, cells in found.items():
+        theirs = [cell for results in printed[label].results.values() for cell in results.values()]
+        assert [flags(cell) for cell in cells] == [flags(cell) for cell in theirs]
+    assert len(table.rules) == 5
+
+
+def test_the_table_of_advantages_has_the_papers_rows() -> None:
+    runs = exactly("sb-trpo", {task: paper.main()["sb-trpo"][task] for task in (GOAL, CIRCLE)})
+    for row in paper.advantage()[1:]:
+        runs += exactly("sb-trpo_critic", row.results, advantage="gae", beta=row.beta)
+    table = tables.advantage(read_runs(samples.table(runs)))
+    assert list(rows_by_label(table, labels=2)) == [("MC", "0.75"), ("GAE", "0.75"), ("GAE", "0.8")]
+    assert [group for group, _ in table.groups][1:] == ["Point Goal", "Car Circle", "Car Goal", "Swimmer Velocity"]
+    assert all(not cell.bold for row in table.rows for cell in row)
+
+
+def test_what_is_in_no_table_of_the_paper_stands_beside_sb_trpo() -> None:
+    runs = read_runs(samples.benchmark([CIRCLE], ["sb-trpo", "cpo"], seeds=1, epochs=3))
+    labels = [label for (label,) in rows_by_label(tables.others(runs, "reward"))]
+    assert labels == ["SB-TRPO", "SB-TRPO, β = 0.6", "SB-TRPO, β = 0.7", "SB-TRPO, β = 0.8", "SB-TRPO, β = 0.9", "CRPO"]
+
+
+def test_the_least_update_time_is_bold_and_the_papers_stand_beside() -> None:
+    fast, slow = samples.run(GOAL, "sb-trpo", epochs=2), samples.run(GOAL, "cpo", epochs=2)
+    fast["update_seconds"], slow["update_seconds"] = np.array([0.1, 0.3]), np.array([2.0, 2.0])
+    table = tables.update_time(read_runs(samples.table([fast, slow])))
+    assert [cell.plain for cell in table.rows[0]] == ["SB-TRPO", "0.20 ± 0.10", "0.26 ± 0.08"]
+    assert [cell.plain for cell in table.rows[1]] == ["CPO", "2.00 ± 0.00", "6.59 ± 1.96"]
+    assert [row[1].bold for row in table.rows] == [True, False]
+
+
+def test_hyperparameters_differ_from_the_papers_table_exactly_where_its_code_does() -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, algo, epochs=1) for algo in [*paper.METHODS, "sb-trpo_critic"]]))
+    table = tables.hyperparameters(runs)
+    found = {
+        (row[0].text, method): cell.text
+        for row in table.rows
+        for method, cell in zip(table.columns[1:], row[1:], strict=True)
+        if cell.note
+    }
+    assert found == {
+        ("Policy Batch Size", "CUP"): "64 (20000)",
+        ("Critic Hidden Layers", "SB-TRPO"): "– (64, 64)",
+        ("Clip Coefficient", "CPPO-PID"): "0.2 (–)",
+        ("Lagrangian Initial Value", "RCPO"): "0.001 (–)",
+        ("Lagrangian Learning Rate", "FOCOPS"): "0.035 (–)",
+        ("Lagrangian Learning Rate", "RCPO"): "0.035 (–)",
+        ("Lagrangian Optimizer", "FOCOPS"): "Adam (–)",
+        ("Lagrangian Optimizer", "RCPO"): "Adam (–)",
+        ("CUP, FOCOPS ν", "CUP"): "0.2 (2.00)",
+        ("CPPO-PID K_d", "CPPO-PID"): "0.01 (0.1)",
+    }
+
+
+def test_hyperparameters_are_those_that_ran() -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, "cpo", epochs=1, target_kl=0.05)]))
+    target = next(row for row in tables.hyperparameters(runs).rows if row[0].text == "Target KL")
+    assert target[1].text == "0.05 (0.01)"
+
+
+def test_parts_without_runs_say_what_they_need() -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo", epochs=2)]))
+    for make, sentence in (
+        (lambda: tables.cost_limit(runs), "cost limit above 0"),
+        (lambda: tables.advantage(runs), "advantage estimate"),
+        (lambda: tables.others(runs, "safety"), "beyond the paper"),
+        (lambda: tables.main(read_runs({}), "safety"), "paper's methods"),
+        (lambda: tables.update_time(read_runs({})), "update times"),
+    ):
+        with pytest.raises(Missing, match=sentence):
+            make()
+
+
+def test_missing_cells_are_dashes_and_do_not_compete() -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo", epochs=2), samples.run(CIRCLE, "cpo", epochs=2)]))
+    found = rows_by_label(tables.main(runs, "reward"))
+    assert [cell.text for cell in found[("SB-TRPO",)][2:]] == ["–", "–"]
+    assert [cell.text for cell in found[("CPO",)][:2]] == ["–", "–"]
+    assert found[("CPO",)][2].bold
+    assert tables.basis(runs, GOAL, Variant("sb-trpo")) == "1 seed, 40,000 steps"
