@@ -21,42 +21,7 @@ import numpy as np
 import sbtrpo
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import PAPER_TASKS
-from sbtrpo.envs.tasks.navigation import Navigation
-
-SLICE = 20
-WARM_UP = 60
-
-
-def staggered(task: str, worlds: int, threads: int, sleep: bool) -> sbtrpo.Pool:
-    """A pool whose worlds are at different points of their episodes."""
-    pool = sbtrpo.make_pool(task, worlds, seed=0, threads=threads, sleep=sleep)
-    pool.reset()
-    state = pool.state_dict()
-    length = pool.spec.episode_length
-    state["steps"][:] = np.linspace(0, length - 1, worlds, endpoint=False).astype(int)
-    pool.load_state_dict(state)
-    return pool
-
-
-class Bound:
-    """The engine's call of a pool's step, and nothing else."""
-
-    def __init__(self, pool: sbtrpo.Pool) -> None:
-        self.pool, self.navigation = pool, isinstance(pool.task, Navigation)
-
-    def step(self, action: Any) -> float:
-        """Advance the worlds; returns the seconds of the engine's call."""
-        path = None
-        if isinstance(self.pool.task, Navigation):
-            path = self.pool.task.gremlin_path()
-        self.pool.physics.ctrl[:] = np.clip(action, -1, 1)
-        start = time.perf_counter()
-        self.pool.physics.advance(self.pool.spec.substeps, forward=self.navigation, mocap=path)
-        return time.perf_counter() - start
-
-    def reset(self, ended: Any) -> None:
-        """Begin anew the worlds whose episodes ended in the pool beside."""
-        self.pool.task.reset(np.flatnonzero(ended))
+from sbtrpo.speed import measure_speed
 
 
 def reset_seconds(pool: sbtrpo.Pool) -> float:
@@ -70,32 +35,15 @@ def reset_seconds(pool: sbtrpo.Pool) -> float:
 
 
 def measure(task: str, worlds: int, threads: int, seconds: float, sleep: bool = True) -> dict[str, Any]:
-    pool, bound = staggered(task, worlds, threads, sleep), Bound(staggered(task, worlds, threads, sleep))
-    rng = np.random.default_rng(0)
-    shape = (SLICE, worlds, *pool.single_action_space.shape)
-    pool_time = bound_time = 0.0
-    steps = -WARM_UP  # bodies come to rest first, as they have for all but the start of an episode
-    while pool_time + bound_time < seconds:
-        actions = rng.uniform(-1, 1, shape)
-        start = time.perf_counter()
-        ends = [pool.step(action)[5].get("_episode") for action in actions]
-        pool_slice = time.perf_counter() - start
-        bound_slice = 0.0
-        for action, ended in zip(actions, ends, strict=True):
-            bound_slice += bound.step(action)
-            if ended is not None:
-                bound.reset(ended)
-        if steps >= 0:
-            pool_time, bound_time = pool_time + pool_slice, bound_time + bound_slice
-        steps += SLICE
-    pool_rate, physics_rate = steps * worlds / pool_time, steps * worlds / bound_time
+    speed = measure_speed(task, worlds, seconds, threads, sleep)
+    pool = sbtrpo.make_pool(task, worlds, seed=0, threads=threads, sleep=sleep)
     return {
         "task": task,
         "worlds": worlds,
         "threads": threads,
-        "pool_steps_per_s": round(pool_rate),
-        "physics_steps_per_s": round(physics_rate),
-        "ratio": round(pool_rate / physics_rate, 3),
+        "pool_steps_per_s": round(speed.pool),
+        "physics_steps_per_s": round(speed.physics),
+        "ratio": round(speed.ratio, 3),
         "reset_ms_per_world": round(1e3 * reset_seconds(pool) / worlds, 3),
     }
 

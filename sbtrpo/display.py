@@ -20,7 +20,37 @@ OWN = (("mu", ".3f"), ("multiplier", ".3f"), ("penalty", ".2f"), ("case", ".0f")
 UPDATE = (("accepted_step", ".3f"), ("skipped_updates", ".0f"), ("faults", ".0f"))
 
 
-class Display:
+class LiveView:
+    """A live picture in a terminal and lines elsewhere, or nothing; use it as a context manager."""
+
+    def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
+        self.quiet, self.console = quiet, console or Console()
+        self._live: Live | None = None
+
+    def begin(self) -> Live:
+        """What is shown at the start."""
+        return Live(console=self.console, refresh_per_second=2)
+
+    def __enter__(self) -> Self:
+        if not self.quiet and self.console.is_terminal:
+            self._live = self.begin()
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, message: str) -> None:
+        """Print a line, above the picture if there is one."""
+        if not self.quiet:
+            self.console.print(message, soft_wrap=True, highlight=False, markup=False)
+
+
+class Display(LiveView):
     """Shows the epochs of a run; use it as a context manager.
 
     Args:
@@ -34,10 +64,8 @@ class Display:
     def __init__(
         self, total_epochs: int, total_steps: int, title: str, quiet: bool = False, console: Console | None = None
     ) -> None:
+        super().__init__(quiet, console)
         self.total_epochs, self.total_steps, self.title = total_epochs, total_steps, title
-        self.quiet = quiet
-        self.console = console or Console()
-        self._live: Live | None = None
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -52,19 +80,13 @@ class Display:
         )
         self._bar = self._progress.add_task("training", total=total_epochs, epochs=f"epoch 0/{total_epochs}", steps="0")
 
+    def begin(self) -> Live:
+        """The bar."""
+        return Live(self._progress, console=self.console, refresh_per_second=4)
+
     def __enter__(self) -> Self:
         self.say(self.title)
-        if not self.quiet and self.console.is_terminal:
-            self._live = Live(self._progress, console=self.console, refresh_per_second=4)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        return super().__enter__()
 
     def update(self, row: Numbers, timing: Numbers) -> None:
         """Show an epoch that is done.
@@ -78,7 +100,7 @@ class Display:
             return
         rates = speeds(self.total_steps / self.total_epochs, timing)
         if self._live is None:
-            self._print(plain_line(row, rates, self.total_epochs))
+            self.say(plain_line(row, rates, self.total_epochs))
             return
         epoch = int(row["epoch"])
         if epoch > 1 and not self._progress.tasks[0].completed:
@@ -87,14 +109,6 @@ class Display:
         epochs, steps = f"epoch {epoch}/{self.total_epochs}", f"{int(row['steps']):,}"
         self._progress.update(self._bar, completed=epoch, epochs=epochs, steps=steps)
         self._live.update(Group(self._progress, table(row, rates)))
-
-    def say(self, message: str) -> None:
-        """Print a line, above the bar if there is one."""
-        if not self.quiet:
-            self._print(message)
-
-    def _print(self, line: str) -> None:
-        self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def speeds(steps: float, timing: Numbers) -> dict[str, float]:

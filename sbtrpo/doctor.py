@@ -14,23 +14,20 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import numpy as np
 import torch
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sbtrpo.envs import Pool, make_pool
-from sbtrpo.envs.physics import ENGINES, CpuPhysics
+from sbtrpo.envs.physics import ENGINES
 from sbtrpo.envs.physics.cpu import available_cores
-from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.speed import measure_speed
 from sbtrpo.video import ffmpeg
 
 Status: TypeAlias = Literal["ok", "warning", "missing"]
@@ -41,7 +38,6 @@ EXPECTED_RATIO = 0.7
 PAPER_STEPS = 2e7
 LEAST_DISK = 2 * 2**30
 """Bytes: a long run with its checkpoints takes some hundred megabytes."""
-SLICE, WARM_UP = 20, 60
 _PACKAGES = ("sbtrpo", "torch", "mujoco", "numpy", "gymnasium")
 PURPOSES = {
     "onnx": "; for sbtrpo export --format onnx",
@@ -259,67 +255,6 @@ def _disk(folder: Path) -> Iterator[Finding]:
 
 
 # ---- speed -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Speed:
-    """A pool's environment steps per second beside those of its engine alone."""
-
-    pool: float
-    physics: float
-
-    @property
-    def ratio(self) -> float:
-        """What the pool reaches of the physics' speed."""
-        return self.pool / self.physics
-
-
-def measure_speed(task: str, worlds: int, seconds: float, threads: int = 0) -> Speed:
-    """Pool and engine in turns, in short slices, so that noise of the machine falls on both.
-
-    The engine takes the same actions from the same layouts; the pool's episodes are staggered, so that resets come at
-    the rate of a long run, and count as part of its time.
-    """
-    pool, bound = _staggered(task, worlds, threads), _staggered(task, worlds, threads)
-    rng = np.random.default_rng(0)
-    pool_time = bound_time = 0.0
-    steps = -WARM_UP  # bodies come to rest first, as they have for all but the start of an episode
-    end = time.perf_counter() + seconds
-    while steps < SLICE or time.perf_counter() < end:
-        actions = rng.uniform(-1, 1, (SLICE, worlds, *pool.single_action_space.shape))
-        start = time.perf_counter()
-        ends = [pool.step(action)[5].get("_episode") for action in actions]
-        pool_slice = time.perf_counter() - start
-        bound_slice = sum(_advance(bound, action, ended) for action, ended in zip(actions, ends, strict=True))
-        if steps >= 0:
-            pool_time, bound_time = pool_time + pool_slice, bound_time + bound_slice
-        steps += SLICE
-    return Speed(steps * worlds / pool_time, steps * worlds / bound_time)
-
-
-def _staggered(task: str, worlds: int, threads: int) -> Pool:
-    """A pool whose worlds are at different points of their episodes."""
-    pool = make_pool(task, worlds, seed=0, threads=threads)
-    pool.reset()
-    state = pool.state_dict()
-    length = pool.spec.episode_length
-    state["steps"][:] = np.linspace(0, length - 1, worlds, endpoint=False).astype(int)
-    pool.load_state_dict(state)
-    return pool
-
-
-def _advance(pool: Pool, action: Any, ended: Any) -> float:
-    """The engine's call of a step, and nothing else; returns its seconds."""
-    assert isinstance(pool.physics, CpuPhysics)
-    navigation = isinstance(pool.task, Navigation)
-    path = pool.task.gremlin_path() if isinstance(pool.task, Navigation) else None
-    pool.physics.ctrl[:] = np.clip(action, -1, 1)
-    start = time.perf_counter()
-    pool.physics.advance(pool.spec.substeps, forward=navigation, mocap=path)  # type: ignore[union-attr]
-    spent = time.perf_counter() - start
-    if ended is not None:
-        pool.task.reset(np.flatnonzero(ended))
-    return spent
 
 
 def _speed(seconds: float) -> Finding:

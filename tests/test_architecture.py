@@ -16,7 +16,7 @@ ROOMS = [  # each may import what stands before it, and itself
     {"catalogue", "errors", "seeding", "distributions", "video"},
     {"config"},
     {"envs", "policy"},
-    {"rollout", "advantages", "metrics"},
+    {"rollout", "advantages", "metrics", "speed"},
     {"algorithms"},
     {"checkpoint"},
     {"config_file", "curves"},

@@ -11,7 +11,8 @@ import torch
 from rich.console import Console
 
 from sbtrpo import doctor
-from sbtrpo.doctor import EXPECTED_RATIO, Finding, Speed, cpu_quota, examine, healthy, measure_speed, report
+from sbtrpo.doctor import EXPECTED_RATIO, Finding, cpu_quota, examine, healthy, report
+from sbtrpo.speed import Speed, measure_speed
 
 
 def by_name(findings: list[Finding]) -> dict[str, Finding]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import re
 import subprocess
 from pathlib import Path
@@ -12,22 +11,14 @@ from PIL import Image
 import sbtrpo
 from sbtrpo import evaluation, recording, video
 from sbtrpo.envs.graphics import NoGraphicsError
-from sbtrpo.envs.render import View, probe
+from sbtrpo.envs.render import View
 from sbtrpo.recording import Shot, Take, Timing, flash, play, record, select
 from sbtrpo.video import Gif, Mp4, ffmpeg
+from tests.drawing import can_draw
 
 HOPPER, SWIMMER = "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"
 SMALL = {"width": 96, "height": 72, "fps": 10.0, "speed": 1.0}
 NOTHING = View(np.zeros(1), None, None, np.zeros((0, 3)), 0, False)
-
-
-@functools.cache
-def can_draw() -> bool:
-    try:
-        probe()
-    except NoGraphicsError:
-        return False
-    return True
 
 
 def trained(folder: Path, task: str, seed: int, algo: str = "sb-trpo") -> Path:

@@ -6,14 +6,13 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from rich import box
 from rich.console import Console, Group
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from sbtrpo.display import LiveView
 
 ROWS = 25
 """The most runs that the live table shows."""
@@ -33,7 +32,7 @@ class Row:
     cost: float
 
 
-class View:
+class View(LiveView):
     """Shows how a benchmark proceeds; use it as a context manager.
 
     Args:
@@ -42,27 +41,8 @@ class View:
     """
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
-        self.quiet, self.console = quiet, console or Console()
-        self._live: Live | None = None
+        super().__init__(quiet, console)
         self._told = time.monotonic()
-
-    def __enter__(self) -> Self:
-        if not self.quiet and self.console.is_terminal:
-            self._live = Live(console=self.console, refresh_per_second=2)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def say(self, message: str) -> None:
-        """Print a line, above the table if there is one."""
-        if not self.quiet:
-            self.console.print(message, soft_wrap=True, highlight=False, markup=False)
 
     def update(self, rows: Sequence[Row], counts: Mapping[str, int], seconds_left: float | None) -> None:
         """Show what runs, how many are in which state, and the time left."""

@@ -44,7 +44,7 @@ def test_a_claimed_run_cannot_be_claimed_again(tmp_path: Path) -> None:
 def test_the_claim_of_a_process_that_is_gone_does_not_count(tmp_path: Path) -> None:
     claim_of(tmp_path, dead_process())
     with Claim(tmp_path):
-        pass
+        assert str(os.getpid()) in str(holder(tmp_path))
 
 
 def test_the_claim_of_another_machine_counts_until_it_is_stale(tmp_path: Path) -> None:

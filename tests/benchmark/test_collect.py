@@ -176,8 +176,9 @@ def test_safety_over_all_tasks_has_an_interval_stratified_by_task(tmp_path: Path
 
 @pytest.mark.filterwarnings("ignore")
 def test_interquartile_means_and_intervals_are_those_of_rliable() -> None:
-    library = pytest.importorskip("rliable.library")
-    metrics = pytest.importorskip("rliable.metrics")
+    pytest.importorskip("rliable")
+    from rliable import library, metrics
+
     scores = np.random.default_rng(0).normal(size=(5, 4))
     points, intervals = library.get_interval_estimates(
         {"method": scores},

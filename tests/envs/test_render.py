@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -13,19 +12,11 @@ from sbtrpo.envs import graphics
 from sbtrpo.envs.graphics import NoGraphicsError, graphics_library
 from sbtrpo.envs.render import ROBOT, Renderer, probe
 from sbtrpo.envs.tasks.navigation import Navigation
+from tests.drawing import can_draw
 
 GOAL, BUTTON, CIRCLE = "SafetyPointGoal2-v0", "SafetyPointButton2-v0", "SafetyCarCircle2-v0"
 SHOWN = [CIRCLE, "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"]
 SIZE = 96, 72
-
-
-@functools.cache
-def can_draw() -> bool:
-    try:
-        probe()
-    except NoGraphicsError:
-        return False
-    return True
 
 
 def pool_of(task: str, worlds: int = 1, seed: int = 0) -> sbtrpo.Pool:
@@ -223,8 +214,8 @@ def test_wrong_options_are_named(options: Any, said: str) -> None:
         Renderer(pool_of(GOAL), **options)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere OpenGL is part of the system")
 def test_without_a_library_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.setattr(graphics, "_loads", lambda library: None)
@@ -233,8 +224,8 @@ def test_without_a_library_one_sentence_says_what_to_install(monkeypatch: pytest
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere OpenGL is part of the system")
 def test_osmesa_is_taken_where_there_is_no_egl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("MUJOCO_GL", raising=False)
     monkeypatch.setattr(graphics, "_loads", lambda library: "OSMesa" in library or None)
     assert graphics_library() == "osmesa"
@@ -258,8 +249,8 @@ def test_the_users_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         graphics_library()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a screen needs no variable")
 def test_a_window_needs_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     with pytest.raises(NoGraphicsError, match="no screen to open a window on"):
