@@ -27,6 +27,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -34,6 +35,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.critics import Critics
+from sbtrpo.algorithms.focops import FOCOPS
 from sbtrpo.algorithms.sb_trpo import safety_share
 from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.catalogue import METHODS
@@ -259,26 +261,29 @@ def measure(cg_iterations: int, repeats: int) -> dict[str, float]:
 def logging_seconds(family: str) -> float:
     """Seconds that an update spends on gradients and numbers for the report alone, on random data of Point Goal's size.
 
-    A trust-region method needs its region and one gradient anyway; a first-order method needs neither.
+    A trust-region method needs its region and one gradient anyway, a first-order method its network's outputs before
+    and after.
     """
     generator = torch.Generator().manual_seed(0)
     policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
     batch = random_batch(policy, generator)
+    if family == "first order":
+        method = FOCOPS(policy, None, TrainConfig(algo="focops").resolved(), generator)
+        before, change = method.start(batch), np.full_like(method.actor.flat(), 1e-3)
+
+        def numbers() -> None:
+            report(before.trial(), before.trial(), before.gradients(), change)
+
+        return medians({"numbers": numbers}, 7)["numbers"]
     region = TrustRegion(policy, batch, "sum_over_dims", 0.0)
-    single = dataclasses.replace(batch, advantage_c=torch.zeros(0), advantage_r=batch.advantage_r)
-    alone = TrustRegion(policy, single, "sum_over_dims", 0.0)
-    z = (batch.action - alone.network.output) * batch.advantage_r[:, None] / SAMPLES
-    theta = flatten(policy.params) + 1e-3
+    z = (batch.action - region.network.output) * batch.advantage_r[:, None] / SAMPLES
+    step = torch.full_like(region.theta, 1e-3)
 
     def both() -> None:
-        gradients = (
-            region if family == "trust region" else TrustRegion(policy, batch, "sum_over_dims", 0.0)
-        ).gradients()
-        trial = region.old if family == "trust region" else region.evaluate(theta)
-        report(region, gradients, theta, trial)
+        report(region.old, region.old, region.gradients(), step)
 
-    found = medians({"both": both, "one": lambda: alone.network.pullback(z.T[:, None, :].contiguous())}, 7)
-    return found["both"] - (found["one"] if family == "trust region" else 0.0)
+    found = medians({"both": both, "one": lambda: region.network.pullback(z.T[:, None, :].contiguous())}, 7)
+    return found["both"] - found["one"]
 
 
 def compare_methods(epochs: int, task: str = "SafetyPointGoal2-v0") -> list[dict[str, object]]:

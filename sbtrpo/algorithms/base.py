@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,10 +14,8 @@ from torch import Tensor
 from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.multipliers import Multiplier
 from sbtrpo.config import TrainConfig
+from sbtrpo.distributions import Array
 from sbtrpo.policy import Policy
-
-if TYPE_CHECKING:
-    from sbtrpo.algorithms.trust_region import Trial, TrustRegion
 
 Diagnostics = dict[str, float]
 
@@ -87,19 +85,34 @@ class Method(ABC):
             self.multiplier.load_state_dict(state["multiplier"])
 
 
-def report(region: TrustRegion, gradients: Tensor, theta: Tensor, new: Trial) -> Diagnostics:
+@dataclass(frozen=True)
+class Trial:
+    """What parameters give on the batch."""
+
+    kl: float
+    """KL(rollout policy || these parameters), reduced as the method's bound on it."""
+    surrogate_r: float
+    surrogate_c: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether all of it is a number."""
+        total = self.kl + self.surrogate_r + self.surrogate_c
+        return total - total == 0.0
+
+
+def report(old: Trial, new: Trial, gradients: Array, applied: Array) -> Diagnostics:
     """What an update did, whatever the method.
 
     Args:
-        region: the batch at the parameters before.
-        gradients: (2, P) of both surrogates there.
-        theta: (P,) the parameters after.
-        new: what they give on the batch.
+        old: what the parameters before gave on the batch.
+        new: what those after give.
+        gradients: (2, P) of both surrogates before.
+        applied: (P,) the change of the parameters.
     """
-    old, applied = region.old, theta - region.theta
     g_r, g_c = gradients
     along_r, along_c = float(g_r @ applied), float(g_c @ applied)
-    norm_r, norm_c, norm = float(g_r.norm()), float(g_c.norm()), float(applied.norm())
+    norm_r, norm_c, norm = (math.sqrt(float(vector @ vector)) for vector in (g_r, g_c, applied))
     return {
         "kl": new.kl,
         "surrogate_r_change": new.surrogate_r - old.surrogate_r,

@@ -16,7 +16,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, natural_gradient_step
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, natural_gradient_step
 
 
 class CTRPO(TrustRegionMethod):

@@ -21,7 +21,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, solve, to_boundary
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, solve, to_boundary
 from sbtrpo.config import TrainConfig
 
 EPSILON = 1e-8

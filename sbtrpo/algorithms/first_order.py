@@ -8,20 +8,20 @@ Gaussian and its network is written once, below, in NumPy (see `networks.py`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, report
+from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
 from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.networks import Adam, Floats, Stack, clip_together, one_blas_thread
-from sbtrpo.algorithms.trust_region import TrustRegion, critic_losses
+from sbtrpo.algorithms.trust_region import critic_losses
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy, flatten
+from sbtrpo.policy import Policy
 
 Doubles = NDArray[np.float64]
 
@@ -78,6 +78,8 @@ class Actor:
         self.head, self.spreads = policy.head, policy.head.spreads
         self.stack = Stack(1, sizes, extra=self.spreads)
         self.adam = Adam(len(self.stack.theta))
+        self.outputs = np.zeros((0, self.head.outputs), np.float32)
+        """The network's, when `kl_from` was last asked: (n, outputs)."""
         self.load(policy)
 
     @property
@@ -93,8 +95,14 @@ class Actor:
 
     def flat(self) -> Floats:
         """All parameters in the order of the policy's: (P,)."""
-        parts = [part[0].T if part.shape[1] > 1 else part[0, 0] for part in self.stack.params]
-        return np.concatenate([self.log_std, *(part.reshape(-1) for part in parts)])
+        return self._in_order(self.stack.theta, self.stack.params)
+
+    def flat_gradient(self) -> Floats:
+        """The gradient in the same order."""
+        return self._in_order(self.stack.gradient, self.stack.gradients)
+
+    def _in_order(self, vector: Floats, parts: Sequence[Floats]) -> Floats:
+        return np.concatenate([vector[: self.spreads], *(part[0].T.reshape(-1) for part in parts)])
 
     def store(self, policy: Policy) -> None:
         """Give the parameters to the policy."""
@@ -107,19 +115,28 @@ class Actor:
 
     def kl_from(self, old_mean: Floats, old_log_std: Floats, obs: Floats) -> float:
         """KL(old ‖ this policy), summed over action dimensions, averaged over observations."""
-        return float(self.head.kl(np, (old_mean, old_log_std), (self.mean(obs), self.log_std)).mean())
+        self.outputs = self.mean(obs)
+        return float(self.head.kl(np, (old_mean, old_log_std), (self.outputs, self.log_std)).mean())
 
 
 class Pass:
-    """The actor on one minibatch: ratios, divergence, and the way back from their slopes to the gradient.
+    """The actor on some rows: ratios, divergence, and the way back from their slopes to the gradient.
 
     The network is in float32. What follows from its outputs is a few numbers a sample, and in float64: whether a ratio
     lies within the clipping range should not be left to rounding.
+
+    Args:
+        actor: as it is now.
+        rows: a minibatch, or all samples.
+        reference_log_std: of the policy that `rows.reference` belongs to.
+        activations: of the actor's network if they are known; the outputs alone where nothing will go back.
     """
 
-    def __init__(self, actor: Actor, rows: Samples, reference_log_std: Floats) -> None:
+    def __init__(
+        self, actor: Actor, rows: Samples, reference_log_std: Floats, activations: Sequence[Floats] | None = None
+    ) -> None:
         self.actor, self.rows, self.head = actor, rows, actor.head
-        self.activations = actor.stack.forward(rows.obs)
+        self.activations = actor.stack.forward(rows.obs) if activations is None else activations
         outputs, log_std = self.activations[-1][0].astype(np.float64), actor.log_std.astype(np.float64)
         self.policy, self.reference = (outputs, log_std), (rows.reference, reference_log_std)
         log_prob = self.head.log_prob(np, outputs, log_std, rows.action)
@@ -143,6 +160,19 @@ class Pass:
         actor.stack.backward(self.activations, in_outputs[None].astype(np.float32))
         actor.stack.gradient[: actor.spreads] = in_log_std.sum(axis=0)
 
+    def gradients(self) -> Floats:
+        """∇ mean(ρ A) of reward and cost, in the order of the policy's parameters: (2, P)."""
+        found = []
+        for advantage in (self.rows.advantage_r, self.rows.advantage_c):
+            self.backward(Slopes(advantage.astype(np.float64)))
+            found.append(self.actor.flat_gradient())
+        return np.stack(found)
+
+    def trial(self) -> Trial:
+        """Both surrogates, and KL(reference ‖ this policy)."""
+        rows, kl = self.rows, float(self.head.kl(np, self.reference, self.policy).mean())
+        return Trial(kl, *(float(self.ratio @ a) / len(rows) for a in (rows.advantage_r, rows.advantage_c)))
+
 
 class FirstOrderMethod(Method):
     """Passes of minibatches with Adam, critics included, until KL(old ‖ new) exceeds δ. A method is its `slopes`."""
@@ -161,27 +191,30 @@ class FirstOrderMethod(Method):
 
     def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
         """All passes, with the critics' in the same minibatches."""
-        region = TrustRegion(self.policy, batch, "sum_over_dims", 0.0)
-        gradients = region.gradients()
-        self.actor.load(self.policy)
-        samples = self._samples(batch)
+        actor = self.actor
+        actor.load(self.policy)
+        before, theta = self.start(batch), actor.flat()
+        gradients = before.gradients()
+        samples = replace(before.rows)  # a method may put other advantages in their place
         rate = self.config.learning_rate * (1 - progress)
-        adam, critics = self.actor.adam.state_dict(), None if self.critics is None else self.critics.state_dict()
+        adam, critics = actor.adam.state_dict(), None if self.critics is None else self.critics.state_dict()
         with one_blas_thread():
             facts = self.prepare(samples, cost, progress)
             facts |= self.passes(samples, rate)
-        finite = bool(np.isfinite(self.actor.stack.theta).all())
+        finite = bool(np.isfinite(actor.stack.theta).all())
         if finite:
-            self.actor.store(self.policy)
+            actor.store(self.policy)
+            after = Pass(actor, before.rows, before.reference[1], [actor.outputs[None]])
         else:  # as if the update had not been tried, so that the next one may succeed
-            self.actor.adam.load_state_dict(adam)
+            actor.load(self.policy)
+            actor.adam.load_state_dict(adam)
             if self.critics is not None and critics is not None:
                 self.critics.load_state_dict(critics)
-        theta = flatten(self.policy.params)
+            after = before
         return {
             "skipped": float(not finite),
             "accepted_step": float(finite),
-            **report(region, gradients, theta, region.evaluate(theta)),
+            **report(before.trial(), after.trial(), gradients, actor.flat() - theta),
             "learning_rate": rate,
             **facts,
         }
@@ -222,17 +255,20 @@ class FirstOrderMethod(Method):
         """Bound the norm of all gradients together."""
         clip_together(gradients, self.config.max_grad_norm)
 
-    def _samples(self, batch: Batch) -> Samples:
+    def start(self, batch: Batch) -> Pass:
+        """The rollout policy on all samples, of which it is the reference, too."""
         obs = batch.obs.cpu().numpy()
-        return Samples(
+        activations = self.actor.stack.forward(obs)
+        samples = Samples(
             obs=obs,
             action=batch.action.cpu().numpy(),
             log_prob=batch.log_prob.cpu().numpy(),
             advantage_r=batch.advantage_r.cpu().numpy(),
             advantage_c=batch.advantage_c.cpu().numpy(),
             targets=np.zeros((0, len(obs)), np.float32) if batch.targets is None else batch.targets.cpu().numpy(),
-            reference=self.actor.mean(obs),
+            reference=activations[-1][0],
         )
+        return Pass(self.actor, samples, self.actor.log_std.copy(), activations)
 
     def state_dict(self) -> dict[str, Any]:
         """The multiplier and Adam's moments."""

@@ -16,7 +16,8 @@ import math
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, solve, to_boundary
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, solve, to_boundary
 
 
 class PCRPO(TrustRegionMethod):

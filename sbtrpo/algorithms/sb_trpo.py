@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion, TrustRegionMethod, solve
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, solve
 from sbtrpo.config import TrainConfig
 
 KAPPA = 1e-8

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, report
+from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
 from sbtrpo.config import KLReduction, TrainConfig
 from sbtrpo.policy import MLP, Policy, flatten, unflatten
 
@@ -124,22 +124,6 @@ class TrustRegion:
         kl = head.kl(torch, (self.network.output, self.log_std), (outputs, log_std)).mean() * self.kl_scale
         surrogates = torch.stack([ratio @ batch.advantage_r, ratio @ batch.advantage_c]) / len(ratio)
         return Trial(float(kl), float(surrogates[0]), float(surrogates[1]))
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What parameters give on the batch."""
-
-    kl: float
-    """KL(rollout policy || these parameters), reduced as the trust region's."""
-    surrogate_r: float
-    surrogate_c: float
-
-    @property
-    def finite(self) -> bool:
-        """Whether all of it is a number."""
-        total = self.kl + self.surrogate_r + self.surrogate_c
-        return total - total == 0.0
 
 
 @dataclass(frozen=True)
@@ -264,7 +248,7 @@ class TrustRegionMethod(Method):
             found = line_search(region, proposal.step, proposal.acceptable, *shorten)
         self.policy.set(found.theta)
         damped = found.step**2 * proposal.curvature
-        common = report(region, gradients, found.theta, found.trial)
+        common = report(region.old, found.trial, gradients, found.theta - region.theta)
         return {
             "skipped": float(skipped),
             "accepted_step": found.step,

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.cpo import acceptance, optimum, published_dual, which_case
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, instance, kl_of, project, pure_steps, slsqp
 from tests.algorithms.samples import make, make_batch, make_policy
 

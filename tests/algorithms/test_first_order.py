@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from sbtrpo.algorithms.base import Batch
+from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.cup import CUP
 from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Samples, clipped
 from sbtrpo.algorithms.networks import Floats
+from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.policy import Policy
-from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
+from tests.algorithms.samples import COMMON, make, make_batch, make_policy, start, theta_of
 
 
 @dataclass
@@ -126,7 +126,7 @@ def minibatch(name: str, size: int = 40) -> Minibatch:
     assert isinstance(method, FirstOrderMethod)
     for _ in range(10 if method.multiplier else 0):  # a multiplier that is worth mentioning
         method.lagrange(25 + max(case.violation, 0.0))
-    samples: Samples = method._samples(batch)
+    samples: Samples = method.start(batch).rows
     method.prepare(samples, 25 + case.violation, case.progress)
     reference_log_std = method.actor.log_std.copy()
     if isinstance(method, CUP):
@@ -139,13 +139,6 @@ def minibatch(name: str, size: int = 40) -> Minibatch:
         return Terms(ratio, kl, batch.advantage_r.double(), batch.advantage_c.double(), multiplier, case.violation)
 
     return Minibatch(method, batch, found, copy.deepcopy(policy), terms)
-
-
-def as_policy_gradient(method: FirstOrderMethod) -> NDArray[Any]:
-    """The actor's gradient in the order of the policy's parameters."""
-    stack = method.actor.stack
-    parts = [stack.gradient[: stack.extra], *(part[0].T.reshape(-1) for part in stack.gradients)]
-    return np.concatenate(parts)
 
 
 def test_the_minibatch_is_one_in_which_everything_happens() -> None:
@@ -179,7 +172,7 @@ def test_slopes_are_those_of_the_literal_loss(name: str) -> None:
 def test_the_gradient_is_autograds_through_the_network(name: str) -> None:
     here = minibatch(name)
     here.found.backward(here.method.slopes(here.found))
-    found = as_policy_gradient(here.method)
+    found = here.method.actor.flat_gradient()
     here.method.actor.store(here.method.policy)
     params = [tensor.double().requires_grad_() for tensor in here.method.policy.params]
     obs, action = here.batch.obs.double(), here.batch.action.double()
@@ -222,6 +215,17 @@ def test_the_actor_gives_back_what_it_took(shape: tuple[int, int, tuple[int, ...
     np.testing.assert_allclose(method.actor.mean(obs.numpy()), policy.mean(obs), rtol=1e-4, atol=1e-6)
     method.actor.store(policy)
     assert torch.equal(theta_of(method), before)
+
+
+@pytest.mark.parametrize("algo", ["ppo", "ppo_lag", "focops", "cup", "p3o", "c3po"])
+def test_the_report_is_what_a_trust_region_sees(algo: str) -> None:
+    method, batch = start(algo, policy_passes=2)
+    region = TrustRegion(copy.deepcopy(method.policy), batch, "sum_over_dims", 0.0)
+    found = method.update(batch, 3.0, 0.0)
+    theta = theta_of(method)
+    expected = report(region.old, region.evaluate(theta), region.gradients(), theta - region.theta)
+    assert found["step_norm"] > 0
+    assert {name: found[name] for name in COMMON} == pytest.approx(expected, rel=2e-3, abs=1e-6)
 
 
 # ---- passes --------------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray
     """Slopes of the loss in the ratios before the first step, where all of them are 1."""
     method, batch = start(algo, cost_limit=0.0)
     assert isinstance(method, FirstOrderMethod)
-    samples = method._samples(batch)
+    samples = method.start(batch).rows
     method.prepare(samples, cost, progress)
     return method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio, batch
 
@@ -173,7 +173,7 @@ def test_hinges_end_where_the_surrogate_has_made_up_for_the_cost(algo: str, shar
     for offset, active in ((0.01, True), (-0.01, False)):
         # At ratios of 1 the surrogate is the mean advantage.
         advantage = batch.advantage_c - batch.advantage_c.mean() - share * cost + offset
-        samples = method._samples(dataclasses.replace(batch, advantage_c=advantage))
+        samples = method.start(dataclasses.replace(batch, advantage_c=advantage)).rows
         method.prepare(samples, cost, 0.0)
         slopes = method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio
         assert (np.abs(slopes + batch.advantage_r.numpy()).max() > 1e-3) == active

@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sbtrpo.algorithms.base import Batch, Diagnostics
+from sbtrpo.algorithms.base import Batch, Diagnostics, Trial
 from sbtrpo.algorithms.sb_trpo import SBTRPO, Direction, combine, safety_share
-from sbtrpo.algorithms.trust_region import Trial, TrustRegion
+from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.config import KLReduction, TrainConfig
 from sbtrpo.policy import Policy, flatten
 from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp

@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sbtrpo.algorithms.base import Batch
+from sbtrpo.algorithms.base import Batch, Trial
 from sbtrpo.algorithms.pcrpo import without_conflict
-from sbtrpo.algorithms.trust_region import Proposal, Trial, TrustRegion
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
 from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
 

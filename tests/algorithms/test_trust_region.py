@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
-from sbtrpo.algorithms.trust_region import Linearised, Trial, TrustRegion, conjugate_gradient, line_search
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import Linearised, TrustRegion, conjugate_gradient, line_search
 from sbtrpo.config import KLReduction
 from sbtrpo.policy import MLP, Policy, flatten, unflatten
 from tests.algorithms.problems import spd

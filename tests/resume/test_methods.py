@@ -14,8 +14,8 @@ from torch import Tensor
 
 import sbtrpo
 from sbtrpo import TrainConfig, checkpoint
-from sbtrpo.algorithms.base import Batch
-from sbtrpo.algorithms.trust_region import Trial, TrustRegion
+from sbtrpo.algorithms.base import Batch, Trial
+from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.catalogue import METHODS
 from sbtrpo.runlog import RunFolder
 from sbtrpo.training import Trainer, TrainingError

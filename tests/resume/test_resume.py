@@ -17,7 +17,8 @@ from torch import Tensor
 
 import sbtrpo
 from sbtrpo import TrainConfig
-from sbtrpo.algorithms.trust_region import Trial, TrustRegion
+from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.runlog import RunFolder
 from sbtrpo.training import Trainer, TrainingError
 
