@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sbtrpo.config import TrainConfig
-from sbtrpo.envs import Pool, make_pool, task_ids
 from sbtrpo.envs.gym import register_gymnasium
-
-if TYPE_CHECKING:
-    from sbtrpo.evaluation import evaluate, load_policy
-    from sbtrpo.training import resume, train
 
 __version__ = "0.1.0"
 __all__ = [
@@ -25,13 +19,33 @@ __all__ = [
     "task_ids",
     "train",
 ]
-_LATER = {"evaluate": "evaluation", "load_policy": "evaluation", "resume": "training", "train": "training"}
-"""Names whose modules are imported on first use: who only steps worlds need not wait for torch."""
+
+if TYPE_CHECKING:
+    from sbtrpo.config import TrainConfig
+    from sbtrpo.envs import Pool, make_pool, task_ids
+    from sbtrpo.evaluation import evaluate, load_policy
+    from sbtrpo.training import resume, train
+else:
+    _LATER = {
+        "Pool": "envs",
+        "TrainConfig": "config",
+        "evaluate": "evaluation",
+        "load_policy": "evaluation",
+        "make_pool": "envs",
+        "resume": "training",
+        "task_ids": "envs",
+        "train": "training",
+    }
+    """Where the names are, imported on first use: MuJoCo and torch take seconds together."""
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'sbtrpo' has no attribute {name!r}")
+        return getattr(importlib.import_module(f"sbtrpo.{_LATER[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 register_gymnasium()  # gymnasium.make("sbtrpo:SafetyPointGoal2-v0") imports this module and expects it
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        return getattr(importlib.import_module(f"sbtrpo.{_LATER[name]}"), name)
-    raise AttributeError(f"module 'sbtrpo' has no attribute {name!r}")

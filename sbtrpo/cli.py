@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # commands import what they need when they run: torch alone t
 
 app = tyro.extras.SubcommandApp()
 NOTHING_GIVEN = GridSettings()
+NOBODY_READS, INTERRUPTED = 141, 130
+"""Exit codes when the output's reader has left, as in `sbtrpo tasks | head`, and after Ctrl-C: what shells report."""
 
 
 @app.command
@@ -413,7 +416,24 @@ def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Tabl
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if args is None else args)
+    try:
+        try:
+            return _run(list(sys.argv[1:] if args is None else args))
+        finally:
+            sys.stdout.flush()  # here, where an error can still be caught
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return NOBODY_READS
+    except KeyboardInterrupt:
+        print("sbtrpo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # as Rich ends it
+            return NOBODY_READS
+        raise
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
     if "" not in sys.path:
@@ -421,6 +441,8 @@ def main(args: Sequence[str] | None = None) -> int:
     about = "Reinforcement learning under hard safety constraints."
     try:
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
+    except BrokenPipeError:
+        raise
     except (UserError, ValueError, OSError, ImportError) as error:
         print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
         return 2

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -83,13 +84,15 @@ def run_demo(
     out = Path(out)
     if out.suffix.lower() != ".png":  # said before the episode rather than after it
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(out)!r}")
-    space = make_pool(task, worlds, seed).single_action_space
+    space: Any = make_pool(task, worlds, seed).single_action_space
     rng = np.random.default_rng(seed)
-    return _show(
-        "a random policy",
-        lambda obs: rng.uniform(space.low, space.high, (len(obs), *space.shape)),
-        task, worlds, seed, out, console or Console(),
-    )  # fmt: skip
+
+    def act(obs: Any) -> Any:
+        if isinstance(space, Discrete):
+            return rng.integers(space.n, size=len(obs))
+        return rng.uniform(space.low, space.high, (len(obs), *space.shape))
+
+    return _show("a random policy", act, task, worlds, seed, out, console or Console())
 
 
 def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, console: Console) -> Rollout:
@@ -105,9 +108,7 @@ def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, cons
     if pool.faults:
         console.print(f"{pool.faults} simulations failed; their episodes were cut short and their worlds reset.")
     if rollout.tracks is None:
-        console.print(
-            f"There is no picture from above for {task}: its robot runs on a plain without a layout.", soft_wrap=True
-        )
+        console.print(f"There is no picture from above for {task}: it has no layout.", soft_wrap=True)
     else:
         title = f"{task}: {who}, seed {seed}"
         _save_picture(rollout.tracks, rollout, title, out)

@@ -18,9 +18,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sbtrpo.envs import Pool, make_pool
+from sbtrpo.envs import Pool, get_spec, make_pool
 from sbtrpo.envs.arrays import to_numpy
-from sbtrpo.envs.render import Frame, Renderer, View
+from sbtrpo.envs.foreign import is_foreign
+from sbtrpo.envs.render import ROBOT, Frame, Renderer, View
 from sbtrpo.envs.stage import Camera
 from sbtrpo.evaluation import load_policy
 from sbtrpo.policy import Policy
@@ -37,6 +38,8 @@ FLASH_SECONDS = 0.2
 """What costs stays red for at least this long."""
 END_SECONDS = 1.0
 """How long the last picture of an episode stands."""
+LEAST_FONT = 6
+"""Pixels: smaller letters cannot be read."""
 _INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c", "#f4f5f7"
 
 
@@ -109,7 +112,7 @@ def play(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: int, det
             violated = violated_components(step.info, names, world)
             last = takes[world].shots[-1]
             if step.ended[world]:  # the world has moved on to its next episode; what is left is the sums
-                red = last.red if violated else frozenset[int]()
+                red = last.red | {ROBOT} if violated else frozenset[int]()
                 shot = Shot(last.view, red, number, totals[world], costs[world], last.trail)
             else:
                 red = renderer.concerned(world, violated)
@@ -169,7 +172,13 @@ class Film:
         self.timing = timing
         self._bar = 2 * (max(44, renderer.height // 8) // 2)
         self._title = 2 * (self._bar // 3)
-        self._fonts = {part: _font(round(part * self._bar)) for part in (0.29, 0.34)}
+        small, large = (round(part * self._bar) for part in (0.29, 0.34))
+        self._fonts = {"small": _font(small), "large": _font(large)}
+        self._edge = renderer.width // 40
+        beside = self._fonts["large"].getlength("reward \N{MINUS SIGN}1000.00") + 3 * self._edge
+        for k, caption in enumerate(captions):
+            self._fonts[f"caption {k}"] = _fitting(caption, small, renderer.width - beside)
+        self._fonts["heading"] = _fitting(heading, large, self.size[0] - 2 * self._edge)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -214,10 +223,10 @@ class Film:
 
     def _write(self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool) -> None:
         width, height, bar = self._renderer.width, self._renderer.height, self._bar
-        small, large = self._fonts[0.29], self._fonts[0.34]
-        edge, upper, lower = width // 40, height + bar // 4, height + 3 * bar // 4
+        small, large = self._fonts["small"], self._fonts["large"]
+        edge, upper, lower = self._edge, height + bar // 4, height + 3 * bar // 4
         episodes = len(self._takes[run])
-        pen.text((edge, upper), self._captions[run], _INK, small, anchor="lm")
+        pen.text((edge, upper), self._captions[run], _INK, self._fonts[f"caption {run}"], anchor="lm")
         pen.text((edge, lower), f"episode {episode + 1} of {episodes}   step {shot.step}", _FAINT, small, anchor="lm")
         cost = f"cost {shot.cost:g}"
         colour = _RED if shot.cost > 0 else _GREEN
@@ -237,7 +246,7 @@ class Film:
     def _compose(self, panels: Sequence[Image.Image]) -> Frame:
         canvas = Image.new("RGB", self.size, _PAPER)
         pen = ImageDraw.Draw(canvas)
-        pen.text((self.size[0] // 2, self._title // 2), self._heading, _INK, self._fonts[0.34], anchor="mm")
+        pen.text((self.size[0] // 2, self._title // 2), self._heading, _INK, self._fonts["heading"], anchor="mm")
         for i, panel in enumerate(panels):
             canvas.paste(panel, (i * self._renderer.width, self._title))
             if i:
@@ -247,11 +256,18 @@ class Film:
         return frame
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _font(size: int) -> ImageFont.FreeTypeFont:
     """The font that matplotlib brings along."""
     import matplotlib
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
+
+
+def _fitting(text: str, size: int, room: float) -> ImageFont.FreeTypeFont:
+    """The font in which a line of text fits into so many pixels, at most so large."""
+    while size > LEAST_FONT and _font(size).getlength(text) > room:
+        size -= 1
+    return _font(size)
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -300,7 +316,7 @@ def record(
         takes = [play(path, which, pool, renderer, seed, deterministic) for path in runs]
         timing = Timing.of(renderer.seconds_a_step, fps, speed)
         how = "mean action" if deterministic else "sampled actions"
-        heading = f"{task}, {how}, {speed:g} times real time"
+        heading = f"{pool.spec.id}, {how}, {speed:g} times real time"
         film = Film(renderer, takes, [_caption(path, which, runs) for path in runs], heading, timing)
         return _write(film, target, progress)
 
@@ -316,7 +332,8 @@ def _check(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> Non
 
 def _same_task(runs: Sequence[Path]) -> str:
     tasks = {str(path): RunFolder.open(path).config.task for path in runs}
-    if len(set(tasks.values())) > 1:
+    specs = [task if is_foreign(task) else get_spec(task) for task in tasks.values()]  # files may say the same
+    if any(spec != specs[0] for spec in specs):
         listed = ", ".join(f"{task} in {path}" for path, task in tasks.items())
         raise ValueError(f"only runs on the same task can be compared side by side, got {listed}")
     return next(iter(tasks.values()))

@@ -129,7 +129,7 @@ def draw_trajectories(
     config = RunFolder.open(run).config
     found = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
-    figure = trajectories_figure(found, f"{config.task}: {config.algo}, seed {config.seed}, {how}")
+    figure = trajectories_figure(found, f"{found.task}: {config.algo}, seed {config.seed}, {how}")
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=DPI, format="png")
@@ -157,7 +157,7 @@ def play_episodes(policy: Policy, task: str, episodes: int, seed: int, determini
         places.append(place)
     reward, cost = np.array(rows["reward"]), np.array(rows["cost"])
     return Episodes(
-        task=task,
+        task=pool.spec.id,
         length=int(pool.spec.episode_length),
         returns=np.nansum(reward, axis=0),
         costs=cost.sum(axis=0),
@@ -311,9 +311,11 @@ def _courses(episodes: Episodes, title: str) -> Figure:
     handles = [
         Line2D([], [], color=BLUE, linewidth=1.2, label="an episode"),
         Line2D([], [], color=INK, linewidth=1.6, label="their mean"),
-        Line2D([], [], label="cost", **_EVENT),
-        Line2D([], [], marker="x", color=INK, linestyle="none", markersize=5, label="end before its time"),
+        Line2D([], [], label="a step that cost", **_EVENT | {"markersize": 5.0}),
     ]
+    if np.isfinite(series).sum() < episodes.length * len(episodes.costs):
+        end: Properties = {"marker": "x", "color": INK, "linestyle": "none", "markersize": 5}
+        handles.append(Line2D([], [], label="end before its time", **end))
     if episodes.threshold is not None:
         handles.append(Line2D([], [], color=UNSAFE, linewidth=1.2, linestyle="--", label="limit"))
     sheet = _Sheet([LARGE_PANEL] * 2, COURSE_HEIGHT + 0.4, handles, title, side=0.85)
@@ -335,17 +337,17 @@ def _courses(episodes: Episodes, title: str) -> Figure:
         for episode in side.tolist():
             _draw_course(axes, episodes, series[:, episode], episode, len(side))
         if len(side) > 1:
-            _draw_mean(axes, series[:, side])
+            _draw_mean(axes, series[:, side], SMOOTHED if episodes.speed is not None else 1)
     return sheet.figure
 
 
-def _draw_mean(axes: Axes, series: Floats) -> None:
-    """Over those that are still running, smoothed."""
+def _draw_mean(axes: Axes, series: Floats, smoothed: int) -> None:
+    """Over those that are still running; each point over so many steps, fewer at the ends."""
     running = np.isfinite(series).any(axis=1)
     mean = np.nanmean(series[running], axis=1)
-    window = min(SMOOTHED, len(mean))
-    smooth = np.convolve(mean, np.ones(window) / window, mode="valid")
-    axes.plot(np.arange(len(smooth)) + (window + 1) / 2, smooth, color=INK, linewidth=1.6, zorder=4)
+    window = np.ones(min(smoothed, len(mean)))
+    smooth = np.convolve(mean, window, "same") / np.convolve(np.ones(len(mean)), window, "same")
+    axes.plot(np.arange(1, len(smooth) + 1), smooth, color=INK, linewidth=1.6, zorder=4)
 
 
 def _draw_course(axes: Axes, episodes: Episodes, values: Floats, episode: int, beside: int) -> None:
@@ -353,7 +355,7 @@ def _draw_course(axes: Axes, episodes: Episodes, values: Floats, episode: int, b
     opacity = max(0.15, 1 / math.sqrt(beside))
     axes.plot(steps, values, color=BLUE, linewidth=0.8, alpha=opacity, zorder=2)
     events = episodes.cost[:, episode] > 0
-    axes.plot(steps[events], values[events], **_EVENT | {"markersize": 2.0}, alpha=max(opacity, 0.4), zorder=4)
+    axes.plot(steps[events], values[events], **_EVENT, zorder=3)
     last = int(np.isfinite(values).sum())
     if last < episodes.length:
         axes.plot(last, values[last - 1], marker="x", color=INK, markersize=4, zorder=5)

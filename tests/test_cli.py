@@ -58,6 +58,15 @@ def test_errors_of_ours_and_of_files_are_one_line(
     assert capsys.readouterr().err in ("sbtrpo: no room for the goal\n", "sbtrpo: [Errno 13] not allowed\n")
 
 
+def test_an_interrupt_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def waits(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sbtrpo.demo.run_demo", waits)
+    assert cli.main(["look"]) == cli.INTERRUPTED
+    assert capsys.readouterr().err == "sbtrpo: interrupted\n"
+
+
 def test_tasks_lists_every_task_with_its_sizes_and_what_costs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,3 +134,15 @@ def test_module_runs_as_a_command() -> None:
     assert result.returncode == 2
     assert result.stderr.startswith("sbtrpo: unknown task 'SafetyPointGoal'")
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [["--help"], ["tasks"], ["check", "SafetyPointGoal0-v0", "--seconds", "0.1"]])
+def test_a_reader_who_leaves_ends_the_command_quietly(command: list[str]) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "sbtrpo", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # as `head` does, only sooner
+        _, errors = process.communicate()
+    assert errors == ""
+    assert process.returncode == cli.NOBODY_READS

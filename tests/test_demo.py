@@ -113,6 +113,13 @@ def test_velocity_tasks_say_in_one_sentence_that_they_have_no_picture(tmp_path: 
     assert not (tmp_path / "demo.png").exists()
 
 
+def test_a_choice_among_actions_is_made_at_random_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "examples"))
+    text, rollout = printed("own_environment:LavaGrid-v0", 4, tmp_path / "demo.png")
+    assert "There is no picture from above for own_environment:LavaGrid-v0: it has no layout." in text
+    assert len(set(rollout.costs)) > 1
+
+
 def test_piped_output_has_no_progress_bar_and_a_terminal_has_one(tmp_path: Path) -> None:
     assert "stepping" not in printed(CIRCLE, 1, tmp_path / "a.png")[0]
     assert "stepping" in printed(CIRCLE, 1, tmp_path / "b.png", terminal=True)[0]

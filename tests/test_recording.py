@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +13,13 @@ from PIL import Image
 import sbtrpo
 from sbtrpo import evaluation, recording, video
 from sbtrpo.envs.graphics import NoGraphicsError
-from sbtrpo.envs.render import View
-from sbtrpo.recording import Shot, Take, Timing, flash, play, record, select
+from sbtrpo.envs.render import ROBOT, View
+from sbtrpo.recording import LEAST_FONT, Film, Shot, Step, Take, Timing, flash, play, record, select
 from sbtrpo.video import Gif, Mp4, ffmpeg
 from tests.drawing import can_draw
 
 HOPPER, SWIMMER = "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"
+COURIER = str(Path(__file__).parent.parent / "examples" / "courier.toml")
 SMALL = {"width": 96, "height": 72, "fps": 10.0, "speed": 1.0}
 NOTHING = View(np.zeros(1), None, None, np.zeros((0, 3)), 0, False)
 
@@ -121,6 +124,11 @@ def test_an_interrupted_video_leaves_no_file(runs: list[Path], tmp_path: Path) -
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
+def test_runs_on_copies_of_one_task_file_are_compared(tmp_path: Path) -> None:
+    runs = [trained(tmp_path / f"seed{seed}", COURIER, seed) for seed in (0, 1)]
+    assert recording._same_task(runs) == str(runs[0] / "task.toml")
+
+
 def test_runs_on_different_tasks_are_not_compared(runs: list[Path], tmp_path: Path) -> None:
     other = trained(tmp_path / "other", "ToyCorridor-v0", 0)
     with pytest.raises(ValueError, match=f"only runs on the same task .*{HOPPER} in .*ToyCorridor-v0 in"):
@@ -178,6 +186,34 @@ def test_a_cost_between_two_pictures_is_red_in_the_next_and_for_a_while() -> Non
     reds = {shot: flash(episode, shot, timing) for shot in select(episode, timing)}
     assert [shot for shot, red in reds.items() if red] == [6, 9]
     assert reds[6] == {-1, 2}
+
+
+@pytest.mark.parametrize("width", [320, 640])
+def test_long_lines_are_written_smaller_until_they_fit(width: int) -> None:
+    heading, caption = "SafetyHalfCheetahVelocity-v1, sampled actions, 2 times real time", f"cppo_pid ({'a' * 40})"
+    renderer = SimpleNamespace(width=width, height=480)
+    film = Film(renderer, [[take({})]], [caption], heading, Timing(1, 10))  # type: ignore[arg-type]
+    assert film._fonts["heading"].getlength(heading) < width
+    assert film._fonts["caption 0"].getlength(caption) < width or film._fonts["caption 0"].size == LEAST_FONT
+
+
+def test_a_cost_in_the_step_that_ends_an_episode_is_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blind:
+        def view(self, world: int) -> View:
+            return NOTHING
+
+        def concerned(self, world: int, violated: list[str]) -> frozenset[int]:
+            return frozenset({ROBOT} if violated else ())
+
+    def steps(*_: object) -> Iterator[Step]:
+        for cost in (0.0, 1.0):
+            now, over = np.array([cost]), np.array([cost > 0])
+            yield Step(np.array([True]), over, now, now, {"cost_strip": now})
+
+    monkeypatch.setattr(recording, "load_policy", lambda *_: None)
+    monkeypatch.setattr(recording, "first_episodes", steps)
+    (episode,) = play(Path(), "last", sbtrpo.make_pool("ToyCorridor-v0", 1), Blind(), 0, False)  # type: ignore[arg-type]
+    assert [shot.red for shot in episode.shots] == [frozenset(), frozenset(), {ROBOT}]
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

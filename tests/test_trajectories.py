@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.image import imread
 import sbtrpo
 from sbtrpo import evaluation
 from sbtrpo.envs.tasks.navigation import Navigation
-from sbtrpo.envs.topdown import UNSAFE
+from sbtrpo.envs.topdown import INK, UNSAFE
 from sbtrpo.trajectories import (
     COLUMNS,
     NARROWEST,
@@ -100,6 +101,20 @@ def test_what_costs_is_in_the_legend() -> None:
     figure = trajectories_figure(imagined(GOAL, [0, 3]), "a title")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"hazards (cost)", "goal reached", "a step that cost"} <= set(labels)
+
+
+@pytest.mark.parametrize("with_speed", [True, False])
+def test_a_mean_course_goes_from_the_first_step_to_the_last(with_speed: bool) -> None:
+    many = imagined(GOAL, [0, 0, 3])
+    values = np.arange(1.0, STEPS + 1)[:, None] * [1.0, 3.0, 0.0]
+    episodes = replace(many, spec=None, reward=np.diff(values, axis=0, prepend=0), speed=values if with_speed else None)
+    figure = trajectories_figure(episodes, "a title")
+    (mean,) = (line for line in figure.axes[0].lines if line.get_color() == INK)
+    assert [*mean.get_xdata()] == [*range(1, STEPS + 1)]  # type: ignore[arg-type]
+    if not with_speed:  # sums are smooth already
+        np.testing.assert_allclose(mean.get_ydata(), values[:, :2].mean(axis=1))
+    assert red_points(figure.axes[1]) == 3
+    assert "end before its time" not in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 # ---- runs ------------------------------------------------------------------------------------------------------------

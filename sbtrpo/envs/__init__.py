@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
-from sbtrpo.envs.pool import Pool, make_pool
+from typing import TYPE_CHECKING
+
 from sbtrpo.envs.registry import get_spec, register, task_ids
 
+if TYPE_CHECKING:
+    from sbtrpo.envs.pool import Pool, make_pool
+else:
+
+    def __getattr__(name: str) -> object:
+        """The pool, and with it MuJoCo, for which nobody waits who only asks what tasks there are."""
+        if name not in ("Pool", "make_pool"):
+            raise AttributeError(f"module 'sbtrpo.envs' has no attribute {name!r}")
+        from sbtrpo.envs import pool
+
+        return getattr(pool, name)
+
+
 __all__ = ["Pool", "get_spec", "make_pool", "register", "task_ids"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -18,8 +18,7 @@ from sbtrpo.envs.lidar import BINS
 from sbtrpo.envs.observation import action_size, observation_size, observation_slices
 from sbtrpo.envs.registry import TaskLike, get_spec, task_ids
 from sbtrpo.envs.robots import ROBOTS, RUNNERS
-from sbtrpo.envs.spec import CorridorSpec, Group, NavigationSpec, TaskSpec, VelocitySpec
-from sbtrpo.envs.tasks.costs import cost_names
+from sbtrpo.envs.spec import CorridorSpec, Group, NavigationSpec, TaskSpec, VelocitySpec, cost_names
 
 ROBOT_FACTS = {
     "point": "Point, a sphere that slides and turns; the actions, within ±1, are throttle (full from ±0.05 on) and"

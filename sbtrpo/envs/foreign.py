@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,11 +47,18 @@ def make_environment(task: str) -> gymnasium.Env[Any, Any]:
     if module == "__main__":
         raise UnfitEnvironment(f"{task} lives in a script; move it into a module, for worker processes import it")
     try:
-        return gymnasium.make(task, disable_env_checker=True, max_episode_steps=-1)
-    except (ImportError, gymnasium.error.Error) as error:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
         raise UnfitEnvironment(
-            f"{task} cannot be made: `import {module}` must work and register {name!r} with Gymnasium"
-            f" ({one_line(error)})"
+            f"{task} cannot be made: {error}; it must be installed, or lie in the working directory"
+        ) from error
+    except Exception as error:
+        raise UnfitEnvironment(f"{task} cannot be made: `import {module}` raised {one_line(error)}") from error
+    try:
+        return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise UnfitEnvironment(
+            f"{task} cannot be made: `import {module}` does not register {name!r} with Gymnasium ({one_line(error)})"
         ) from error
     except Exception as error:
         raise UnfitEnvironment(f"{task} cannot be made: its constructor raised {one_line(error)}") from error
@@ -65,12 +73,22 @@ def time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
 
 def flat_observation_space(task: str, space: spaces.Space[Any]) -> spaces.Box:
     """As one vector of numbers: dicts and tuples in a row, discrete parts one-hot."""
-    flat = spaces.flatten_space(space) if space.is_np_flattenable else None
-    if not isinstance(flat, spaces.Box):
+    if not _is_vector(space):
         raise UnfitEnvironment(
             f"{task}: observations in {space} are no vector of fixed size; use Box, Discrete or Dict"
         )
+    flat = spaces.flatten_space(space)
+    assert isinstance(flat, spaces.Box)
     return spaces.Box(flat.low.astype(np.float64), flat.high.astype(np.float64), dtype=np.float64)
+
+
+def _is_vector(space: spaces.Space[Any]) -> bool:
+    """Whether flattening gives numbers that mean something to a network; Gymnasium flattens text, too."""
+    if isinstance(space, spaces.Dict):
+        return all(map(_is_vector, space.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_is_vector, space))
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
 def flat_action_space(task: str, space: spaces.Space[Any]) -> FlatAction:

@@ -239,10 +239,8 @@ def make_pool(
     >>> obs.shape, reward.shape, sorted(info)[:3]
     ((4, 60), (4,), ['cost_hazards', 'cost_vases_contact', 'cost_vases_velocity'])
     """
-    if isinstance(task, str):
-        if is_foreign(task):
-            from sbtrpo.envs.adapters import make_env_pool
+    if isinstance(task, str) and is_foreign(task):
+        from sbtrpo.envs.adapters import make_env_pool
 
-            return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
-        task = task.removeprefix("sbtrpo:")
+        return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
     return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

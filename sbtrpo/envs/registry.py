@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from sbtrpo.envs import spec as s
 from sbtrpo.envs.custom import spec_from_dict, spec_from_toml
+from sbtrpo.envs.foreign import is_foreign
 from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec, VelocitySpec
 
 TaskLike: TypeAlias = str | PathLike[str] | Mapping[str, Any] | TaskSpec
@@ -46,7 +47,7 @@ def task_ids() -> list[str]:
 
 
 def get_spec(task: TaskLike) -> TaskSpec:
-    """The spec of a task id, of a .toml file or of the same settings as a dict.
+    """The spec of a task id, also as Gymnasium names it, of a .toml file or of the same settings as a dict.
 
     >>> get_spec("SafetyPointGoal2-v0").robot
     'point'
@@ -60,10 +61,13 @@ def get_spec(task: TaskLike) -> TaskSpec:
     name = fspath(task) if isinstance(task, str | PathLike) else task
     if not isinstance(name, str):
         raise TypeError(f"task must be a task id, the path of a .toml file or a dict, got {task!r}")
+    name = name.removeprefix("sbtrpo:")
     if name in _TASKS:
         return _TASKS[name]
     if name.endswith(".toml"):
         return _own(spec_from_toml(name))
+    if is_foreign(name):
+        raise ValueError(f"{name} is no task of this package; `sbtrpo check {name}` tries an environment of your own")
     near = difflib.get_close_matches(name, _TASKS, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`sbtrpo tasks` lists all of them"
     raise ValueError(f"unknown task {name!r}; {hint}")

@@ -13,7 +13,8 @@ from typing import Any
 
 import mujoco
 
-from sbtrpo.envs.robots import ROBOTS, RUNNERS, Robot
+from sbtrpo.envs.bodies import ROBOT_BODIES, RUNNER_MODELS
+from sbtrpo.envs.robots import ROBOTS, Robot
 from sbtrpo.envs.spec import Group, NavigationSpec, VelocitySpec
 
 SLEEP_TOLERANCE = 5e-5
@@ -64,7 +65,7 @@ class Scene:
 
 def compile_velocity(spec: VelocitySpec) -> mujoco.MjModel:
     """The model of a velocity task."""
-    return RUNNERS[spec.robot].build()
+    return RUNNER_MODELS[spec.robot]()
 
 
 def compile_navigation(spec: NavigationSpec, sleep: bool = True) -> Scene:
@@ -72,7 +73,7 @@ def compile_navigation(spec: NavigationSpec, sleep: bool = True) -> Scene:
     robot = ROBOTS[spec.robot]
     builder = _empty(robot, sleep)
     builder.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[3.5, 3.5, 0.1])
-    robot.build(builder)
+    ROBOT_BODIES[spec.robot](builder)
     for group in _solid(spec):
         _add_objects(builder, group)
     readings = _add_touch_sensors(builder, spec, robot)

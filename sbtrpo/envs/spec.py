@@ -129,6 +129,20 @@ class CorridorSpec:
 
 TaskSpec = NavigationSpec | VelocitySpec | CorridorSpec
 
+_COST_NAMES = {
+    "vases": ("cost_vases_contact", "cost_vases_velocity"),
+    "sigwalls": ("cost_out_of_boundary",),
+}
+"""Components of the kinds whose name is not simply `cost_<kind>`."""
+
+
+def cost_names(spec: TaskSpec) -> tuple[str, ...]:
+    """The names of a task's components, in order, known from the spec alone."""
+    if isinstance(spec, NavigationSpec):
+        costly = [group.kind for group in spec.groups if group.cost]
+        return tuple(name for kind in costly for name in _COST_NAMES.get(kind, (f"cost_{kind}",)))
+    return ("cost_velocity",) if isinstance(spec, VelocitySpec) else ("cost_strip",)
+
 
 def goal(radius: float = 0.3, keepout: float = 0.305) -> Group:
     """The place to reach."""

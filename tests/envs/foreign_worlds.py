@@ -105,6 +105,8 @@ class Odd(Walk):
             self.action_space = spaces.MultiDiscrete([2, 2])
         if oddity == "of any length":
             self.observation_space = spaces.Sequence(spaces.Discrete(2))
+        if oddity == "words":
+            self.observation_space = spaces.Dict({"place": self.observation_space, "name": spaces.Text(3)})
         if oddity == "bounds":
             self.observation_space = spaces.Box(-0.01, 0.01, (2,), np.float32)
         if oddity == "constructor":
@@ -147,7 +149,7 @@ TROUBLES = (
 )  # fmt: skip
 ODDITIES = (
     "unbounded", "several", "of any length", "bounds", "constructor", "unseeded", "same start", "bare reset", "four",
-    "text cost", "nan reward", "dtype", "never costs", "slow",
+    "text cost", "nan reward", "dtype", "never costs", "slow", "words",
 )  # fmt: skip
 
 

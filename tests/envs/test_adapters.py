@@ -290,9 +290,10 @@ def test_a_world_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None
         ("unbounded", "infinite bounds; give it the range"),
         ("several", r"MultiDiscrete\(\[2 2\]\) are not supported; use a Box of floats or Discrete"),
         ("of any length", "no vector of fixed size"),
+        ("words", "no vector of fixed size"),
         ("constructor", "its constructor raised KeyError: 'no such map'"),
         ("always", "fails in its first step: ZeroDivisionError: as promised"),
-        ("unknown", "must work and register 'Unknown-v0' with Gymnasium"),
+        ("unknown", "does not register 'Unknown-v0' with Gymnasium"),
     ],
 )
 def test_what_an_environment_must_change_is_said(what: str, sentence: str) -> None:
@@ -315,6 +316,23 @@ def test_rules_hold_in_every_step(what: str, sentence: str) -> None:
         host.step(np.zeros((1, 1)), ())
     with pytest.raises(UnfitEnvironment, match=sentence):
         host.step(np.zeros((1, 1)), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import no_such_module_here", "No module named 'no_such_module_here'; it must be installed"),
+        ("def f(:", "`import fails_on_import` raised SyntaxError"),
+        ("raise RuntimeError('no licence')", "`import fails_on_import` raised RuntimeError: no licence"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_told_from_an_environment_that_cannot_be_made(
+    text: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fails_on_import.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UnfitEnvironment, match=f"fails_on_import:Env-v0 cannot be made: {sentence}"):
+        World("fails_on_import:Env-v0")
 
 
 @pytest.mark.parametrize("task", ["a:b:c", ":Env-v0", "module:", "__main__:Env-v0", "no_such_module_here:Env-v0"])

@@ -110,3 +110,12 @@ def test_a_layout_without_room_says_which_object_and_why(monkeypatch: pytest.Mon
 def test_a_task_id_is_registered_once() -> None:
     with pytest.raises(ValueError, match="already registered; choose another id"):
         registry.register(registry.get_spec(TASK))
+
+
+def test_a_task_may_be_named_as_gymnasium_does() -> None:
+    assert registry.get_spec(f"sbtrpo:{TASK}") is registry.get_spec(TASK)
+
+
+def test_an_environment_of_ones_own_is_no_task_but_can_be_tried() -> None:
+    with pytest.raises(ValueError, match="`sbtrpo check my_package:MyEnv-v0` tries an environment of your own"):
+        registry.get_spec("my_package:MyEnv-v0")

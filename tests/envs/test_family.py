@@ -16,8 +16,7 @@ import sbtrpo
 from sbtrpo.envs import describe
 from sbtrpo.envs.layout import places
 from sbtrpo.envs.registry import PAPER_TASKS, get_spec
-from sbtrpo.envs.spec import NavigationSpec
-from sbtrpo.envs.tasks.costs import cost_names
+from sbtrpo.envs.spec import NavigationSpec, cost_names
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "tasks.md"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.scene import Scene, TouchReading
-from sbtrpo.envs.spec import NavigationSpec, TaskSpec, VelocitySpec
+from sbtrpo.envs.spec import NavigationSpec
 
 if TYPE_CHECKING:
     from sbtrpo.envs.tasks.navigation import Worlds
@@ -108,21 +108,6 @@ def contacts(worlds: Worlds, reading: TouchReading) -> Array:
 def pressed_buttons(xp: Any, worlds: Worlds, buttons: Sequence[TouchReading]) -> Array:
     """Which buttons the robot touches: (N, buttons) bool."""
     return xp.stack([contacts(worlds, button) for button in buttons], axis=1) > 0
-
-
-NAMES = {
-    "vases": ("cost_vases_contact", "cost_vases_velocity"),
-    "sigwalls": ("cost_out_of_boundary",),
-}
-"""Components of the kinds whose name is not simply `cost_<kind>`."""
-
-
-def cost_names(spec: TaskSpec) -> tuple[str, ...]:
-    """The names of a task's components, in order, known from the spec alone."""
-    if isinstance(spec, NavigationSpec):
-        costly = [group.kind for group in spec.groups if group.cost]
-        return tuple(name for kind in costly for name in NAMES.get(kind, (f"cost_{kind}",)))
-    return ("cost_velocity",) if isinstance(spec, VelocitySpec) else ("cost_strip",)
 
 
 def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
