@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -23,10 +22,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from sbtrpo.errors import UserError
+from sbtrpo.files import UNFINISHED, sync_folder, write_synced
 
 VERSION = 1
 ARRAYS, STRUCTURE = "state.safetensors", "state.json"
-_UNFINISHED, _REPLACED = ".tmp-", ".old-"  # prefixes of folders that a kill may leave behind
+_REPLACED = ".old-"  # like UNFINISHED, prefix of a folder that a kill may leave behind
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -37,36 +37,6 @@ class DamagedCheckpoint(UserError):  # noqa: N818
 
 def _damaged(folder: Path, wrong: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {wrong}")
-
-
-# ---- files that appear whole -----------------------------------------------------------------------------------------
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk holds it."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk holds the names in a folder: a rename is safe only then."""
-    if os.name == "nt":  # Windows opens no folders
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, and whoever comes after a kill, finds the old or the new one, whole."""
-    unfinished = path.with_name(f"{_UNFINISHED}{path.name}")
-    write_synced(unfinished, content)
-    unfinished.replace(path)
-    sync_folder(path.parent)
 
 
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
@@ -88,7 +58,7 @@ def save(folder: Path, state: Mapping[Any, Any]) -> Path:
         "structure_sha256": _digest(_json(structure)),
         "structure": structure,
     }
-    unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
+    unfinished = folder.with_name(f"{UNFINISHED}{folder.name}")
     _remove(unfinished)
     unfinished.mkdir(parents=True)
     write_synced(unfinished / ARRAYS, tensor_bytes)
@@ -281,7 +251,7 @@ class CheckpointStore:
         self._clean()
         paths = self._paths()
         for epoch in sorted(set(paths) - self._kept()):
-            rubbish = self.folder / f"{_UNFINISHED}{paths[epoch].name}"
+            rubbish = self.folder / f"{UNFINISHED}{paths[epoch].name}"
             paths[epoch].rename(rubbish)  # first: half a checkpoint never bears its name
             shutil.rmtree(rubbish)
             self._scores.pop(epoch, None)
@@ -344,7 +314,7 @@ class CheckpointStore:
 
     def _clean(self) -> None:
         """Only a writer may do this: what looks left behind may be another process's write under way."""
-        for path in self.folder.glob(f"{_UNFINISHED}*"):
+        for path in self.folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(path)
         for path in self.folder.glob(f"{_REPLACED}epoch-*"):
             name = path.with_name(path.name.removeprefix(_REPLACED))

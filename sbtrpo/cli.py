@@ -213,24 +213,31 @@ def report(
     """Write the paper's tables and figures, a comparison with its numbers, and a page, from whatever runs exist.
 
     Args:
-        runs: the folder of the runs.
+        runs: the folder of the runs, or the table that `sbtrpo collect` made of them.
         out: the report's folder.
         watch: refresh the report until Ctrl-C.
         interval: seconds between two looks, with `watch`.
     """
     from sbtrpo.benchmark.collect import collect as gather
+    from sbtrpo.benchmark.collect import read_table
     from sbtrpo.report import build
     from sbtrpo.report import watch as keep_watching
 
+    videos = None if runs.is_file() else runs
+
     def read() -> tuple[Any, list[str]]:
+        if runs.is_file():
+            return read_table(runs), []
         found = gather(runs)
         return found.table, [found.sentence(), *found.unreadable.values()]
 
     if watch:
-        keep_watching(read, out, interval=interval)
+        keep_watching(read, out, videos, interval)
         return
     table, notes = read()
-    written = build(table, out, notes=notes)
+    written = build(table, out, videos, notes)
+    for note in notes[1:]:
+        print(note)
     for part in written.skipped:
         print(f"left out: {part.part}: {part.why}")
     print(written.index)

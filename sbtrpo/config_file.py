@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import json
 import tomllib
+import types
 import typing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from sbtrpo.checkpoint import write_atomically
 from sbtrpo.config import TrainConfig
+from sbtrpo.files import write_atomically
 
 
 def write_config(path: Path, config: TrainConfig) -> None:
@@ -32,8 +34,8 @@ def read_config(path: Path) -> TrainConfig:
         if name not in hints:
             raise ValueError(f"{path} has a setting that sbtrpo does not know: {name}; correct or remove it")
     try:
-        return TrainConfig(**{name: _as_hinted(value, hints[name]) for name, value in settings.items()})
-    except (TypeError, ValueError) as error:
+        return TrainConfig(**{name: checked(name, value, hints[name]) for name, value in settings.items()})
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -47,11 +49,33 @@ def _toml(value: Any) -> str:
     return repr(value)
 
 
-def _as_hinted(value: Any, hint: Any) -> Any:
-    """Undo what TOML changes: tuples become arrays, and people write 1 for 1.0."""
-    if isinstance(value, list):
-        return tuple(value)
-    wanted = (hint, *typing.get_args(hint))
-    if type(value) is int and float in wanted and int not in wanted:
+def checked(name: str, value: Any, hint: Any) -> Any:
+    """The value as a setting of this type has it: 1.0 for 1, a tuple for a list.
+
+    Raises:
+        ValueError: one that the setting cannot have.
+    """
+    options = [option for option in _flat(hint) if option is not type(None)]
+    choices = [typing.get_args(option) for option in options if typing.get_origin(option) is Literal]
+    literals = [choice for group in choices for choice in group]
+    if literals:
+        if value in literals:
+            return value
+        near = difflib.get_close_matches(str(value), literals, n=1)
+        hint_text = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"{name} must be one of {', '.join(literals)}, got {value!r}{hint_text}")
+    if any(typing.get_origin(option) is tuple for option in options):
+        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
+            return tuple(value)
+        raise ValueError(f"{name} must be a list of whole numbers, got {value!r}")
+    if float in options and type(value) in (int, float):
         return float(value)
-    return value
+    if type(value) in options:
+        return value
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    raise ValueError(f"{name} must be {words[options[0]]}, got {value!r}")
+
+
+def _flat(hint: Any) -> tuple[Any, ...]:
+    """The members of a union; the hint alone if it is none."""
+    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbtrpo.checkpoint import write_atomically
 from sbtrpo.evaluation import load_policy
+from sbtrpo.files import write_atomically
 from sbtrpo.policy import Policy
 from sbtrpo.runlog import RunFolder
 

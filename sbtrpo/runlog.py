@@ -34,10 +34,10 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from sbtrpo.checkpoint import sync_folder, write_atomically
 from sbtrpo.config import TrainConfig
 from sbtrpo.config_file import read_config, write_config
 from sbtrpo.curves import curves_png
+from sbtrpo.files import sync_folder, write_atomically
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

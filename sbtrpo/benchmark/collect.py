@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, interquartile_mean
-from sbtrpo.checkpoint import write_synced
 from sbtrpo.config import TrainConfig
 from sbtrpo.config_file import read_config
+from sbtrpo.files import write_atomically
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
@@ -52,7 +52,7 @@ class Collected:
     states: dict[str, State]
     """Of every run, by its folder; one that was planned and never begun is pending."""
     unreadable: dict[str, str]
-    """Folders of runs that could not be read, and why."""
+    """Folders of runs, and lists of planned ones, that could not be read, and why."""
 
     def sentence(self) -> str:
         """How complete it is."""
@@ -71,15 +71,15 @@ def collect(root: str | Path) -> Collected:
     root = Path(root)
     if not root.is_dir():
         raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
-    states: dict[str, State] = dict.fromkeys(planned(root), "pending")
     unreadable: dict[str, str] = {}
+    states: dict[str, State] = dict.fromkeys(_planned(root, unreadable), "pending")
     runs: list[tuple[str, TrainConfig]] = []
     for path in _folders(root):
         name = path.relative_to(root).as_posix()
         try:
             config = read_config(path / "config.toml").resolved()
-        except (ValueError, TypeError, AttributeError, OSError) as error:
-            unreadable[name] = f"{name}: {error}"
+        except (ValueError, OSError) as error:
+            unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
             states.pop(name, None)
             continue
         states[name] = state(path, config)
@@ -91,7 +91,7 @@ def collect(root: str | Path) -> Collected:
     for name, config in runs:
         try:
             tables.append(_run_table(root / name, name, config, states[name] == "done", varied))
-        except (pyarrow.ArrowInvalid, KeyError) as error:
+        except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
     whole = [table for table in tables if table is not None]
@@ -105,15 +105,27 @@ def write_table(table: pyarrow.Table, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, compression="zstd")
-    write_synced(path, sink.getvalue().to_pybytes())
+    write_atomically(path, sink.getvalue().to_pybytes())
     return path
 
 
-def planned(root: Path) -> list[str]:
-    """Folders of all runs that benchmark commands were to bring about here."""
+def read_table(path: str | Path) -> pyarrow.Table:
+    """A table that `write_table` wrote."""
+    try:
+        return pyarrow.parquet.read_table(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is no Parquet table; `sbtrpo collect RUNS` makes one") from error
+
+
+def _planned(root: Path, unreadable: dict[str, str]) -> list[str]:
+    """Folders of all runs that benchmark commands were to bring about here; a list that cannot be read is noted."""
     found: dict[str, None] = {}
     for path in sorted((root / "plans").glob("*.json")):
-        found |= dict.fromkeys(json.loads(path.read_text())["runs"])
+        try:
+            found |= dict.fromkeys(map(str, json.loads(path.read_text())["runs"]))
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            name = path.relative_to(root).as_posix()
+            unreadable[name] = f"{name}, a list of planned runs, cannot be read ({error})"
     return list(found)
 
 
@@ -145,8 +157,13 @@ def _run_table(
 ) -> pyarrow.Table | None:
     """The rows of one run; None if it has none."""
     metrics = _read_csv(path / "metrics.csv")
+    rows = 0 if metrics is None else metrics.num_rows
+    if complete and rows < config.epochs:
+        raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {config.epochs} epochs")
     if metrics is None:
         return None
+    if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
+        raise ValueError(f"metrics.csv has no column {missing[0]}")
     timing = _read_csv(path / "timing.csv")
     count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
     columns: dict[str, Any] = {
@@ -183,9 +200,12 @@ def _read_csv(path: Path) -> pyarrow.Table | None:
     header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
     if not rows:
         return None
-    kinds = dict.fromkeys(header.decode().split(","), pyarrow.float64())
-    options = pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""])
-    return pyarrow.csv.read_csv(pyarrow.BufferReader(header + b"\n" + rows), convert_options=options)
+    try:
+        kinds = dict.fromkeys(header.decode().split(","), pyarrow.float64())
+        options = pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""])
+        return pyarrow.csv.read_csv(pyarrow.BufferReader(header + b"\n" + rows), convert_options=options)
+    except ValueError as error:  # Arrow's own is one
+        raise ValueError(f"{path.name} is damaged ({' '.join(str(error).split())})") from error
 
 
 def _no_rows() -> pyarrow.Table:

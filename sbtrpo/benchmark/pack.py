@@ -24,6 +24,7 @@ from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
 from sbtrpo.display import Display
 from sbtrpo.envs import Pool, make_pool
+from sbtrpo.envs.foreign import is_foreign
 from sbtrpo.rollout import Rollout
 from sbtrpo.runlog import RunFolder
 from sbtrpo.training import Recorder, Trainer, interruptible, restore
@@ -37,7 +38,7 @@ Outcome = Rollout | Exception | None
 
 def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
-    if ":" in config.task:  # an environment of another package, whose worlds cannot be saved and laid side by side
+    if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
     return config.task, config.num_envs, config.steps_per_epoch, config.total_steps, config.checkpoint_every
 

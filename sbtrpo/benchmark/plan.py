@@ -20,16 +20,17 @@ import dataclasses
 import difflib
 import itertools
 import tomllib
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from sbtrpo.catalogue import method
 from sbtrpo.config import TrainConfig
+from sbtrpo.config_file import checked
 from sbtrpo.envs import get_spec
+from sbtrpo.envs.foreign import is_foreign
 from sbtrpo.runlog import default_path
 
 SEED_STRIDE = 1000
@@ -111,7 +112,7 @@ class Plan:
             for config in _product(block):
                 found.setdefault((config.task, config.algo, config.seed, config.digest()), config)
         for task in dict.fromkeys(config.task for config in found.values()):
-            if ":" not in task:  # those are environments of other packages
+            if not is_foreign(task):  # what another package calls its environments only that package knows
                 get_spec(task)
         return list(found.values())
 
@@ -161,7 +162,7 @@ def _axes(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
         values = _values(name, value)
         if not values:
             raise ValueError(f"{given} is an empty list; name at least one value, or leave it out")
-        axes[name] = tuple(_checked(given, item, int if name == "num_seeds" else _HINTS[name]) for item in values)
+        axes[name] = tuple(checked(given, item, int if name == "num_seeds" else _HINTS[name]) for item in values)
     if "num_seeds" in axes and (len(axes["num_seeds"]) > 1 or axes["num_seeds"][0] < 1):
         raise ValueError(f"num_seeds must be one number, at least 1, got {settings['num_seeds']}")
     return axes
@@ -173,34 +174,6 @@ def _values(name: str, value: Any) -> list[Any]:
         nested = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
         return list(value) if nested else [value]
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _checked(name: str, value: Any, hint: Any) -> Any:
-    """The value as the setting has it: 1 for 1.0, a tuple for a list."""
-    options = [option for option in _flat(hint) if option is not type(None)]
-    choices = [typing.get_args(option) for option in options if typing.get_origin(option) is Literal]
-    literals = [choice for group in choices for choice in group]
-    if literals:
-        if value in literals:
-            return value
-        near = difflib.get_close_matches(str(value), literals, n=1)
-        hint_text = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{name} must be one of {', '.join(literals)}, got {value!r}{hint_text}")
-    if any(typing.get_origin(option) is tuple for option in options):
-        if isinstance(value, list | tuple) and all(type(item) is int for item in value):
-            return tuple(value)
-        raise ValueError(f"{name} must be a list of whole numbers, got {value!r}")
-    if float in options and type(value) in (int, float):
-        return float(value)
-    if type(value) in options:
-        return value
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    raise ValueError(f"{name} must be {words[options[0]]}, got {value!r}")
-
-
-def _flat(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; the hint alone if it is none."""
-    return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
 def _unknown(name: str) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sbtrpo.benchmark.claims import holder
-from sbtrpo.checkpoint import write_atomically
 from sbtrpo.config import TrainConfig
+from sbtrpo.files import write_atomically
 
 State = Literal["pending", "running", "interrupted", "failed", "done"]
 LOG, FAILURE = "log.txt", "failed.json"
@@ -76,19 +76,19 @@ def progress(run: Path) -> Progress:
     """How far a run is, from the end of its metrics.csv."""
     try:
         with (run / "metrics.csv").open("rb") as file:
-            header = file.readline().decode()
+            header = file.readline().decode(errors="replace")
             start = file.tell()
             file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().decode().splitlines(keepends=True)
+            lines = file.read().decode(errors="replace").splitlines(keepends=True)
     except FileNotFoundError:
         return Progress()
     whole = [line for line in lines if line.endswith("\n")]
     if not whole:
         return Progress()
-    row = dict(zip(*csv.reader([header, whole[-1]]), strict=False))
     try:
+        row = dict(zip(*csv.reader([header, whole[-1]]), strict=False))
         return Progress(int(float(row["epoch"])), float(row["reward"]), float(row["cost"]))
-    except (KeyError, ValueError):  # a row that is being written
+    except (KeyError, ValueError, OverflowError, csv.Error):  # a row that is being written, or damaged
         return Progress()
 
 

@@ -111,6 +111,8 @@ def _stop_with_parent() -> None:
 def main() -> int:
     """Do the job on standard input; returns the exit status."""
     faulthandler.enable()
+    if hasattr(signal, "pthread_sigmask"):  # a node of Ray blocks the signal, for itself and for whom it starts
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     job = Job.from_json(sys.stdin.readline())
     _stop_with_parent()
     try:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sbtrpo.checkpoint import write_atomically
+from sbtrpo.files import write_atomically
 from sbtrpo.report import compare, figures, histograms, page, paper, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
@@ -85,13 +85,17 @@ def build(
     return report
 
 
+def _print(sentence: str) -> None:
+    print(sentence, flush=True)  # also where a file is followed
+
+
 def watch(
     read: Callable[[], tuple[Table, Sequence[str]]],
     out: str | Path,
     videos: str | Path | None = None,
     interval: float = 30.0,
     until: Callable[[], bool] | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report | None:
     """Renew the report as often as the table changes; an open page follows by itself.
@@ -106,24 +110,24 @@ def watch(
         sleep: waits; for tests.
     """
     before, report = "", None
-    while True:
-        last = until is not None and until()
-        try:
-            table, notes = read()
-            now = _fingerprint(table, notes)
-            if now != before or last:
-                report = build(table, out, videos, notes, refresh=None if last else interval)
-                before = now
-                say(f"{report.index}: {len(report.written)} files renewed, {len(report.skipped)} parts left out")
-        except (OSError, ValueError) as error:
-            say(f"the runs could not be read ({error}); trying again in {interval:g} seconds")
-            last = False
-        if last:
-            return report
-        try:
+    try:
+        while True:
+            last = until is not None and until()
+            try:
+                table, notes = read()
+                now = _fingerprint(table, notes)
+                if now != before or last:
+                    report = build(table, out, videos, notes, refresh=None if last else interval)
+                    before = now
+                    say(f"{report.index}: {len(report.written)} files, {len(report.skipped)} parts left out")
+            except (OSError, ValueError) as error:
+                say(f"the runs could not be read ({error}); trying again in {interval:g} seconds")
+                last = False
+            if last:
+                return report
             sleep(interval)
-        except KeyboardInterrupt:
-            return report
+    except KeyboardInterrupt:  # whatever it is at: files are replaced in one piece
+        return report
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -210,19 +214,38 @@ def _write_figures(runs: Runs, out: Path, report: Report) -> list[FigureFile]:
 
 def _copy_videos(folder: Path, out: Path, runs: Runs, report: Report) -> list[VideoFile]:
     found = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in VIDEOS or not path.is_file():
-            continue
+    for path in _videos(folder, out):
         inside = path.relative_to(folder)
         target = out / "videos" / inside
-        if target.resolve() != path.resolve():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        _copy(path, target)
         report.written.append(target)
         title = " · ".join(part.replace("_", " ") for part in inside.with_suffix("").parts)
         known = [t for t in runs.tasks if t in inside.as_posix() or slug(paper.task_title(t)) in slug(title)]
         found.append(VideoFile(title, f"videos/{inside.as_posix()}", known[0] if known else ""))
     return found
+
+
+def _videos(folder: Path, out: Path) -> list[Path]:
+    """The videos below a folder; not the report's own copies, nor GIFs of what is there as a film."""
+    report = out.resolve()
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in VIDEOS and path.is_file()]
+    films = {path.with_suffix("") for path in paths if path.suffix.lower() != ".gif"}
+    return [
+        path
+        for path in paths
+        if report not in path.resolve().parents and (path.suffix.lower() != ".gif" or path.with_suffix("") not in films)
+    ]
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file in one piece, unless it has been copied before."""
+    facts = source.stat()
+    if target.exists() and (target.stat().st_size, target.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns):
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f".{target.name}.unfinished")
+    shutil.copy2(source, unfinished)
+    unfinished.replace(target)
 
 
 def _write(path: Path, content: bytes, report: Report) -> None:

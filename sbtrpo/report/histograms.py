@@ -30,11 +30,11 @@ ERROR_RANGE = (-2.0, 2.5)
 def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
     """Angles between applied updates and the reward gradient, or the descent of cost: one value an epoch and seed."""
     column = {"reward": "angle_r", "cost": "angle_c"}[gradient]
-    tasks = [task for task in (CIRCLE, BUTTON) if _by_method(runs, task, column)]
-    tasks = tasks or [task for task in runs.tasks if _by_method(runs, task, column)][:2]
+    named = dict.fromkeys([CIRCLE, BUTTON, *runs.tasks])  # the paper's two, or what there is
+    tasks = [task for task in named if _by_method(runs, task, column)][:2]
     if not tasks:
         raise Missing(f"no {column} of SB-TRPO, CPO or C-TRPO")
-    figure = sheet(5 * len(tasks), 3.9)
+    figure = sheet(max(6.5, 5 * len(tasks)), 3.9)
     [row] = grid(figure, 1, len(tasks), sharex=True)
     for axes, task in zip(row, tasks, strict=True):
         for variant, values in _by_method(runs, task, column).items():

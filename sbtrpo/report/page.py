@@ -21,7 +21,7 @@ from typing import Any
 from sbtrpo.report import compare, paper
 from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import Cell, Table, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, Floats, Runs, Variant
+from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, Variant
 from sbtrpo.report.style import look
 from sbtrpo.report.tables import basis
 
@@ -191,8 +191,11 @@ def lead(best: Mapping[str, tuple[list[str], list[str]]], methods: Sequence[str]
     total = f"{len(best)} task{'s' if len(best) > 1 else ''}"
     most = max(counts.values())
     leaders = [name for name, count in counts.items() if count == most]
-    each = " each" if len(leaders) > 1 else ""
-    text = f"{_and(leaders)} {'earn' if each else 'earns'} the most safe reward in {most}{each} of {total}"
+    where = f"in {most} of {total}"
+    if len(leaders) > 1:
+        text = f"{_and(leaders)} earn the most safe reward, each {where}"
+    else:
+        text = f"{leaders[0]} earns the most safe reward {where}"
     rest = [f"{name} in {count}" for name, count in counts.most_common() if count < most]
     text += f", {_and(rest)}." if rest else "."
     if unsafe := sum(not names for names, _ in best.values()):
@@ -213,11 +216,12 @@ def _basis(runs: Runs) -> str:
     done = "all finished" if finished == len(runs.usual) else f"{finished} finished"
     plural = "" if max(seeds) == 1 else "s"
     longest = max(run.steps for run in runs.usual)
+    odd = [note.removeprefix(NOT_DEFAULT) for note in runs.notes if note.startswith(NOT_DEFAULT)]
     return (
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
         f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
         " epochs of all seeds. An episode is safe if it has no cost; an unsafe one earns no safe reward."
-        + "".join(f" {note[0].upper()}{note[1:]}." for note in runs.notes if note.startswith("not the default"))
+        + (f" Not the default: {'; '.join(odd)}." if odd else "")
     )
 
 

@@ -13,8 +13,8 @@ from sbtrpo.report.runs import Estimate
 PLUS_MINUS = " ± "
 LEGEND = (
     "Bold: best value of a task (of rewards, among methods with a safety probability of at least 0.5; of the others,"
-    " among methods with a positive reward). Italic: safety probability below 0.5. Red (‡): negative reward."
-    " Grey (†): another method is at least as good in both."
+    " among methods with a positive reward). Italic: safety probability below 0.5. Red: negative reward."
+    " Grey: another method is at least as good in both."
 )
 MOST_DECIMALS = 5
 LONG = 50
@@ -113,8 +113,9 @@ def markdown(table: Table) -> str:
     lines.append("| " + " | ".join(map(escape_markdown, table.full_columns())) + " |")
     lines.append("| " + " | ".join("---:" if right else "---" for right in numeric) + " |")
     lines += ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in table.rows]
-    if table.caption:
-        lines += ["", escape_markdown(table.caption)]
+    coloured = any(cell.colour for row in table.rows for cell in row)
+    if caption := " ".join(filter(None, (table.caption, "‡ stands for red, † for grey." if coloured else ""))):
+        lines += ["", escape_markdown(caption)]
     return "\n".join(lines) + "\n"
 
 

@@ -28,17 +28,21 @@ from sbtrpo.report import paper
 Floats = NDArray[np.float64]
 Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"
 """What a report is made of: a pyarrow table, or columns by name."""
+Group: TypeAlias = tuple[str, str]
+"""A task and a method."""
 
 LAST_EPOCHS = 20
 """Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
 LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""
 IDENTITY = "run"
+NOT_DEFAULT = "not the default: "
+"""How notes on settings begin."""
 
 _NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity")
 """Settings that make a variant even if all runs of a method share them."""
 _NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
-_OPERATIONAL = {"device", "threads", "keep_last", "keep_every", "checkpoint_every"}
+_OPERATIONAL = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
 _ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
 """Names that metrics.csv has, too: a column of such a name is a metric."""
 SETTINGS = tuple(spec.name for spec in dataclasses.fields(TrainConfig) if spec.name not in _NOT_SETTINGS | _OPERATIONAL)
@@ -143,8 +147,8 @@ class Runs:
     long: list[Run] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What a reader should know about the selection."""
-    shared: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By method: settings that are not its defaults, but those of all its runs."""
+    shared: dict[Group, dict[str, Any]] = field(default_factory=dict)
+    """By task and method: settings that are not its defaults, but those of all its runs there."""
 
     @functools.cached_property
     def tasks(self) -> list[str]:
@@ -281,32 +285,50 @@ def _own_choices(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, d
     return algo, found
 
 
-def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[str, dict[str, Any]]:
-    """By method, what all its runs have and is not the default: it does not make a variant, but is noted."""
-    shared: dict[str, dict[str, Any]] = {}
-    for algo in dict.fromkeys(one.run.variant.algo for one in raw):
-        settings = [one.settings for one in raw if one.run.variant.algo == algo]
-        shared[algo] = {
+def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
+    """By task and method, what all runs have and is not the default: it does not make a variant, but is noted."""
+    groups: dict[Group, list[dict[str, Any]]] = {}
+    for one in raw:
+        groups.setdefault((one.run.task, one.run.variant.algo), []).append(one.settings)
+    shared = {
+        group: {
             name: value
             for name, value in settings[0].items()
             if name not in _NAMED and all(name in other and other[name] == value for other in settings)
         }
+        for group, settings in groups.items()
+    }
     if {one.settings.get("fidelity") for one in raw} == {"corrected"}:
         for same in shared.values():
             same["fidelity"] = "corrected"
-    phrases: dict[str, list[str]] = {}
-    for algo, same in shared.items():
+    found: dict[str, list[Group]] = {}
+    for group, same in shared.items():
         for name, value in same.items():
-            phrases.setdefault(_phrase(name, value), []).append(method_title(algo))
-    for phrase, methods in phrases.items():
-        whom = "all methods" if len(methods) == len(shared) > 1 else ", ".join(methods)
-        notes.append(f"not the default: {phrase} ({whom})")
+            found.setdefault(_phrase(name, value), []).append(group)
+    notes += [f"{NOT_DEFAULT}{phrase} ({_whom(some, list(shared))})" for phrase, some in found.items()]
     return shared
 
 
-def _with_variant(one: _Raw, shared: Mapping[str, Mapping[str, Any]]) -> Run:
+def _whom(some: Sequence[Group], everyone: Sequence[Group]) -> str:
+    """Some of the pairs of task and method in words; tasks are named where they are not all of the methods'."""
+    on: dict[tuple[str, ...], list[str]] = {}
+    for algo in dict.fromkeys(algo for _, algo in some):
+        on.setdefault(tuple(task for task, other in some if other == algo), []).append(algo)
+    if len(some) == len(everyone) and len({algo for _, algo in some}) > 1:
+        return "all methods"
+    parts = []
+    for tasks, algos in on.items():
+        all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
+        partly = any(task not in tasks for task, algo in everyone if algo in algos)
+        names = "all methods" if all_there else ", ".join(map(method_title, algos))
+        where = f" on {', '.join(map(paper.task_title, tasks))}" if partly or all_there else ""
+        parts.append(names + where)
+    return "; ".join(parts)
+
+
+def _with_variant(one: _Raw, shared: Mapping[Group, Mapping[str, Any]]) -> Run:
     algo, ranked = one.run.variant.algo, [*_NAMED, *SETTINGS]
-    own = sorted((name for name in one.settings if name not in shared[algo]), key=ranked.index)
+    own = sorted((name for name in one.settings if name not in shared[one.run.task, algo]), key=ranked.index)
     return dataclasses.replace(one.run, variant=Variant(algo, tuple((name, one.settings[name]) for name in own)))
 
 

@@ -286,9 +286,14 @@ def hyperparameters(runs: Runs) -> Table:
         raise Missing("no runs of methods with their own settings")
     printed = paper.hyperparameters()
     in_paper = set().union(*(row.keys() for row in printed.values()))
-    settings = {algo: _described(algo, runs.shared.get(algo, {})) for algo in algos}
+    settings = {
+        algo: [_described(algo, same) for (_, name), same in runs.shared.items() if name == algo] for algo in algos
+    }
     rows = [
-        [Cell(name), *(_setting(settings[algo][name], row.get(algo, ""), algo in in_paper) for algo in algos)]
+        [
+            Cell(name),
+            *(_setting([one[name] for one in settings[algo]], row.get(algo, ""), algo in in_paper) for algo in algos),
+        ]
         for name, row in printed.items()
     ]
     return Table(
@@ -296,7 +301,8 @@ def hyperparameters(runs: Runs) -> Table:
         "Hyperparameters",
         columns=["setting", *map(method_title, algos)],
         rows=rows,
-        caption="What ran, and in brackets what the paper's table prints where that is something else.",
+        caption="What ran, and in brackets what the paper's table prints where that is something else. Where tasks"
+        " differ, a setting has several values; the notes say which is whose.",
         column_tags=["", *(f"method:{method_title(algo)}" for algo in algos)],
     )
 
@@ -344,9 +350,10 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _setting(ours: Any, printed: str, in_paper: bool) -> Cell:
-    text = _text(ours)
-    if not in_paper or _same(ours, printed):
+def _setting(ours: Sequence[Any], printed: str, in_paper: bool) -> Cell:
+    """A setting's values, one a task, each once."""
+    text = " or ".join(dict.fromkeys(map(_text, ours)))
+    if not in_paper or all(_same(value, printed) for value in ours):
         return Cell(text)
     return Cell(f"{text} ({printed or '–'})", note=f"the paper's table: {printed or '–'}")
 

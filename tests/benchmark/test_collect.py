@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from sbtrpo.benchmark.collect import collect, final, overall, setting_columns, w
 from sbtrpo.benchmark.command import collect_runs
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import write_manifest
+from sbtrpo.benchmark.states import progress
 from sbtrpo.benchmark.statistics import bootstrap_interval, interquartile_mean
-from tests.benchmark.folders import toy, write_run
+from tests.benchmark.folders import HEADER, toy, write_run
 
 SB, CPO = toy(), toy(algo="cpo")
 
@@ -102,16 +104,55 @@ def test_runs_that_never_began_are_missed(tmp_path: Path) -> None:
     assert found.sentence().startswith("2 runs: 1 done")
 
 
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_there(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_read_are_named_and_the_others_are_there(tmp_path: Path) -> None:
     seeds(tmp_path, SB, [[1.0, 2.0, 3.0]])
-    broken = write_run(tmp_path, CPO)
-    (broken / "config.toml").write_text("algo = 3")
-    torn = write_run(tmp_path, toy(seed=5))
-    (torn / "metrics.csv").write_text("epoch,reward\n1,what\n")
+    (write_run(tmp_path, CPO) / "config.toml").write_text("algo = 3")
+    damaged = {
+        b"epoch,reward\n1,what\n": r"metrics\.csv is damaged \(.*what",
+        b"epoch,\xff\xfe\n1,2\n": r"metrics\.csv is damaged",
+        b"epoch,reward,cost\n1,2\n": r"metrics\.csv is damaged \(.*Expected 3 columns",
+        b"epoch,reward\n1,2.5\n": r"metrics\.csv has no column cost",
+        b"\0" * 64 + b"\n" + b"\0" * 64 + b"\n": r"metrics\.csv",
+    }
+    paths = [write_run(tmp_path, toy(seed=seed)) for seed in range(5, 5 + len(damaged))]
+    for path, content in zip(paths, damaged, strict=True):
+        (path / "metrics.csv").write_bytes(content)
+    (tmp_path / "plans").mkdir()
+    (tmp_path / "plans" / "torn.json").write_text('{"runs": [')
     found = collect(tmp_path)
     assert len(found.table) == 3
-    assert len(found.unreadable) == 2
-    assert "2 unreadable" in found.sentence()
+    assert len(found.unreadable) == 2 + len(damaged)
+    assert f"{2 + len(damaged)} unreadable" in found.sentence()
+    said = found.unreadable
+    name = run_path("", CPO).as_posix()
+    assert said[name] == f"{name}: config.toml: algo must be a text, got 3"
+    assert "a list of planned runs, cannot be read" in said["plans/torn.json"]
+    for path, sentence in zip(paths, damaged.values(), strict=True):
+        name = path.relative_to(tmp_path).as_posix()
+        assert re.search(rf"^{name}: .*{sentence}", said[name])
+        assert "\n" not in said[name]
+    for path in paths:
+        assert progress(path).epoch in (0, 1)  # the benchmark that looks at it goes on
+
+
+def test_a_finished_run_that_has_lost_epochs_counts_for_nothing_and_is_named(tmp_path: Path) -> None:
+    seeds(tmp_path, SB, [[1.0, 2.0, 3.0]])
+    for seed, count in ((5, 2), (6, 0)):
+        write_run(tmp_path, toy(seed=seed), [(1.0, 0.0, 1.0, 1.0)] * count, done=True)
+    found = collect(tmp_path)
+    assert len(found.table) == 3
+    reasons = [sentence.split(": ", 1)[1] for sentence in found.unreadable.values()]
+    assert reasons == [f"the run is done, but metrics.csv is damaged: it holds {k} of 3 epochs" for k in (2, 0)]
+    assert found.sentence().startswith("3 runs: 1 done")
+
+
+def test_a_run_that_has_no_epoch_yet_has_no_rows(tmp_path: Path) -> None:
+    seeds(tmp_path, SB, [[1.0, 2.0, 3.0]])
+    for seed, content in ((5, ""), (6, HEADER), (7, f"{HEADER}\n"), (8, f"{HEADER}\n1,100,1.0")):
+        (write_run(tmp_path, toy(seed=seed)) / "metrics.csv").write_text(content)
+    found = collect(tmp_path)
+    assert len(found.table) == 3
+    assert not found.unreadable
 
 
 def test_a_row_that_is_being_written_does_not_count(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from rich.console import Console
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.collect import collect
 from sbtrpo.benchmark.command import benchmark, make_plan
+from sbtrpo.benchmark.local import start_worker
+from sbtrpo.benchmark.pack import pack_key
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import LOG, progress, state
 from sbtrpo.benchmark.worker import Job, environment
@@ -58,6 +60,17 @@ def test_a_dry_run_lists_the_runs_and_starts_none(tmp_path: Path) -> None:
     assert "1 runs" in output.getvalue()
     assert "pending" in output.getvalue()
     assert not (tmp_path / "runs").exists()
+
+
+def test_environments_of_other_packages_are_tasks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have processes of their own, and share no simulator even in a pack."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    settings = {**TINY, "tasks": ["tests.envs.foreign_worlds:Walk-v0"], "num_seeds": 2}
+    configs = make_plan(None, settings).runs()
+    assert {pack_key(config) for config in configs} == {None}
+    assert benchmark(None, settings, tmp_path, workers=2, pack=2, quiet=True) == 0
+    assert [progress(run_path(tmp_path, config)).epoch for config in configs] == [2, 2]
+    assert set(collect(tmp_path).table["task"].to_pylist()) == {"tests.envs.foreign_worlds:Walk-v0"}
 
 
 # ---- kills -------------------------------------------------------------------------------------------------------
@@ -195,6 +208,27 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path: Path, reference: Pa
     output, _ = again.communicate()
     assert again.returncode == 0, output
     assert_whole(tmp_path, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", ["by a signal", "by its parent's end"])
+def test_a_worker_stops_when_told_even_if_it_was_started_where_signals_are_blocked(tmp_path: Path, told: str) -> None:
+    """As on the nodes of Ray, which block SIGINT."""
+    config = runs()[0]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = start_worker(Job(tmp_path, (config,)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert process.stdin is not None
+    wait_until(lambda: progress(run_path(tmp_path, config)).epoch >= 2)
+    if told == "by a signal":
+        process.send_signal(signal.SIGINT)
+    else:
+        process.stdin.close()
+    process.wait()
+    process.stdin.close()
+    assert state(run_path(tmp_path, config), config) == "interrupted"
 
 
 @pytest.mark.slow

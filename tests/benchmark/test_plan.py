@@ -143,6 +143,8 @@ def test_widths_of_layers_are_one_value_and_lists_of_them_an_axis() -> None:
         ({"beta": [0.7, 2]}, r"beta must be between 0 .* got 2.0"),
         ({"cost_limit": -1}, r"cost_limit must be >= 0, got -1.0; use 0"),
         ({"task": "SafetyPointGola2-v0"}, r"unknown task 'SafetyPointGola2-v0'; did you mean SafetyPointGoal2-v0"),
+        ({"task": "sbtrpo:SafetyPointGola2-v0"}, r"unknown task 'SafetyPointGola2-v0'; did you mean"),
+        ({"task": "C:/mine/task.toml"}, r"no task file 'C:/mine/task.toml'"),
         ({"algo": "cop"}, r"no algorithm 'cop'; did you mean"),
         ({"beta": []}, r"beta is an empty list"),
         ({"num_seeds": 0}, r"num_seeds must be one number, at least 1"),

@@ -10,7 +10,7 @@ import pytest
 
 from sbtrpo.benchmark.collect import collect
 from sbtrpo.config import TrainConfig
-from sbtrpo.report import Report, build, watch
+from sbtrpo.report import Report, build, page, watch
 from sbtrpo.report.build import _names
 from sbtrpo.report.canvas import files
 from sbtrpo.report.planes import convex_combination
@@ -124,6 +124,36 @@ def test_watching_renews_the_report_when_there_is_news(tmp_path: Path) -> None:
     text = found.index.read_text(encoding="utf-8")
     assert '"refresh":null' in text  # it is the last
     assert "3 runs: 1 done, 2 failed" in text
+
+
+def test_videos_are_copied_once_and_a_film_stands_for_its_gif(tmp_path: Path) -> None:
+    runs, out = tmp_path / "runs", tmp_path / "runs" / "report"
+    (runs / "Mine-v0").mkdir(parents=True)
+    for name in ("video.mp4", "video.gif", "alone.gif"):
+        (runs / "Mine-v0" / name).write_bytes(b"not a film")
+    table = samples.table([small()])
+    first = build(table, out, runs)
+    copies = sorted(path.relative_to(out).as_posix() for path in first.written if path.suffix in (".mp4", ".gif"))
+    assert copies == ["videos/Mine-v0/alone.gif", "videos/Mine-v0/video.mp4"]
+    before = [(out / name).stat().st_ctime_ns for name in copies]
+    assert len(build(table, out, runs).written) == len(first.written)  # its own copies are none of the runs'
+    assert [(out / name).stat().st_ctime_ns for name in copies] == before
+    (runs / "Mine-v0" / "video.mp4").write_bytes(b"another one")
+    build(table, out, runs)
+    assert (out / "videos/Mine-v0/video.mp4").read_bytes() == b"another one"
+
+
+@pytest.mark.parametrize("moment", ["read", "build"])
+def test_ctrl_c_in_the_midst_of_a_look_ends_the_watch(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    if moment == "build":
+        monkeypatch.setattr(page, "page_html", interrupted)
+    read = interrupted if moment == "read" else lambda: (samples.table([small()]), [])
+    assert watch(read, tmp_path, interval=7, sleep=lambda _: None) is None
 
 
 def test_a_watched_page_follows_and_ctrl_c_ends_the_watch(tmp_path: Path) -> None:

@@ -83,3 +83,15 @@ def test_nothing_in_a_name_is_taken_for_mathematics() -> None:
 def test_figures_without_runs_say_what_they_need(draw: Callable[[Any], Any]) -> None:
     with pytest.raises(Missing, match="no "):
         draw(read_runs(samples.table([samples.run(GOAL, "focops")])))
+
+
+@pytest.mark.parametrize("tasks", [[CIRCLE], [CIRCLE, GOAL], [BUTTON, CIRCLE]])
+def test_headings_fit_their_figures(tasks: list[str]) -> None:
+    runs = read_runs(samples.table([samples.run(task, "sb-trpo") for task in tasks]))
+    for gradient in ("reward", "cost"):
+        figure = histograms.angles(runs, gradient)  # type: ignore[arg-type]
+        figure.draw_without_rendering()
+        assert len(figure.axes) == len(tasks)
+        extent = figure._suptitle.get_window_extent()  # type: ignore[attr-defined]
+        assert extent.x0 >= 0
+        assert extent.x1 <= figure.bbox.width

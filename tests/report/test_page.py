@@ -29,7 +29,7 @@ def test_the_lead_says_who_is_best_where() -> None:
     both = ["A", "B"]
     assert page.lead({"t": (["A"], ["A"])}, both) == "A earns the most safe reward in 1 of 1 task."
     tied = page.lead({"t": (["A"], []), "u": (["B"], [])}, both)
-    assert tied == "A and B earn the most safe reward in 1 each of 2 tasks."
+    assert tied == "A and B earn the most safe reward, each in 1 of 2 tasks."
     assert page.lead({"t": (["A"], []), "u": (["A"], []), "v": (["B"], [])}, both).endswith("2 of 3 tasks, B in 1.")
     assert page.lead({"t": ([], [])}, both) == "On no task is any method safe in half of its episodes."
     assert page.lead({"t": (["A"], [])}, ["A"]).startswith("A is the only method")
@@ -82,9 +82,11 @@ def test_the_first_thing_on_it_is_which_method_is_best_where(tab: browser.Page, 
     tab.size(375, 812, phone=True)
     tab.open(report.index)
     lead = tab.evaluate("document.querySelector('#lead').textContent")
-    assert "the most safe reward in" in lead
+    assert "the most safe reward, each in 1 of 3 tasks." in lead
     assert tab.evaluate("document.querySelector('#lead').getBoundingClientRect().bottom") < 812
     assert tab.evaluate("document.querySelectorAll('#cards article').length") == 3
+    keys = tab.evaluate("[...document.querySelectorAll('#plane-key .key')].map(k => k.textContent)")
+    assert keys == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO", "CRPO"]  # whose mark is which
 
 
 def test_text_of_runs_is_shown_as_it_is(tab: browser.Page, report: Report) -> None:
@@ -128,6 +130,8 @@ def test_it_sorts_numbers_as_numbers_and_dashes_last(tab: browser.Page, report: 
     assert up == sorted(up)
     tab.evaluate(f"{HEADS}[5].click()")  # two methods did not run on the third task
     assert tab.evaluate(column.format(5))[2:] == ["–", "–"]
+    cell = "document.querySelector('table[data-name=main_safety] tbody tr:last-child').cells[5]"
+    assert tab.evaluate(f"getComputedStyle({cell}).textAlign") == "right"
     tab.evaluate(f"{HEADS}[0].click()")
     assert tab.evaluate(ROWS) == ["C-TRPO", "CPO", "PPO-Lag", "SB-TRPO"]
 
@@ -150,6 +154,34 @@ def test_curves_are_read_by_pointing_at_them(tab: browser.Page, report: Report) 
     assert tab.complaints == []
 
 
+def test_curves_name_their_axes_and_have_room_for_their_bands(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    for metric, title in (("safe_reward", "safe reward ↑"), ("cost", "cost ↑")):
+        tab.click(f"#metric [data-metric={metric}]")
+        words = tab.evaluate("[...document.querySelectorAll('.plot.curve:first-of-type text')].map(t => t.textContent)")
+        assert {title, "environment steps →"} <= set(words)
+    tab.click("#metric [data-metric=reward]")
+    outside = tab.evaluate(
+        "[...document.querySelectorAll('.plot.curve')].flatMap(p => {"
+        " const room = p.querySelector('clipPath rect').getBBox();"
+        " return [...p.querySelectorAll('.band')].map(b => b.getBBox())"
+        ".filter(b => b.y < room.y - 1 || b.y + b.height > room.y + room.height + 1) }).length"
+    )
+    assert outside == 0
+
+
+def test_no_label_of_a_plot_covers_another(tab: browser.Page, report: Report) -> None:
+    tab.size(375, 812, phone=True)
+    tab.open(report.index)
+    covered = tab.evaluate(
+        "[...document.querySelectorAll('.plot')].flatMap(p => { const boxes = [...p.querySelectorAll('text')]"
+        ".map(t => [t.textContent, t.getBoundingClientRect()]); return boxes.flatMap(([a, r], i) => boxes.slice(i + 1)"
+        ".filter(([, s]) => r.left < s.right && s.left < r.right && r.top + 2 < s.bottom && s.top + 2 < r.bottom)"
+        ".map(([b]) => a + ' | ' + b)) })"
+    )
+    assert covered == []
+
+
 def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
     assert tab.evaluate("document.querySelectorAll('#figure-list figure').length") == 8
@@ -157,7 +189,7 @@ def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Repor
     assert tab.evaluate("document.querySelector('#zoom').open")
     assert tab.evaluate("document.querySelector('#zoom img').decode().then(() => true)")
     film = tab.evaluate("document.querySelector('#video-list video').src")
-    assert film.endswith("/videos/SafetyCarCircle2-v0/a%20%3Cb%3E%20%26%20c.mp4")
+    assert film.endswith("/videos/SafetyCarCircle2-v0/a%20%3Cb%3E%20%26%20c.mp4#t=0.1")  # from where a frame shows
 
 
 def test_a_watched_page_keeps_its_filters_when_it_loads_anew(tab: browser.Page, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from sbtrpo.curves import trailing_means
 from sbtrpo.report.runs import Variant, read_runs, trailing_mean
+from sbtrpo.report.tables import hyperparameters
 from tests.report import samples
 
 GOAL, CIRCLE = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0"
@@ -65,11 +66,35 @@ def test_settings_that_all_runs_of_a_method_share_are_noted_and_make_no_variant(
     runs = read_runs(table)
     assert all(variant.plain for variant in runs.variants)
     assert runs.notes == ["not the default: target_kl = 0.02 (CPO)"]
-    assert runs.shared["cpo"] == {"target_kl": 0.02}
+    assert runs.shared[GOAL, "cpo"] == {"target_kl": 0.02}
     mixed = read_runs(
         samples.table([samples.run(GOAL, "cpo", 0, target_kl=0.02), samples.run(GOAL, "cpo", 0, target_kl=0.01)])
     )
     assert [variant.title for variant in mixed.variants] == ["CPO", "CPO, target_kl = 0.02"]
+
+
+def test_settings_that_differ_by_task_alone_are_noted_and_make_no_variant() -> None:
+    """A plan may give every task its own number of worlds; methods are compared within a task."""
+    sizes = {GOAL: 5000, CIRCLE: 1000}
+    table = samples.table(
+        [samples.run(task, algo, steps_per_epoch=size) for task, size in sizes.items() for algo in ("sb-trpo", "cpo")]
+        + [samples.run(CIRCLE, "rcpo", steps_per_epoch=1000, num_envs=4)]
+        + [samples.run(CIRCLE, "sb-trpo", beta=0.9, steps_per_epoch=1000)]
+    )
+    runs = read_runs(table)
+    assert [variant.title for variant in runs.variants] == ["SB-TRPO", "SB-TRPO, β = 0.9", "CPO", "RCPO"]
+    assert sorted(runs.notes) == [
+        "not the default: num_envs = 4 (RCPO)",
+        "not the default: steps_per_epoch = 1000 (all methods on Car Circle)",
+        "not the default: steps_per_epoch = 5000 (all methods on Point Goal)",
+    ]
+    epoch = next(row for row in hyperparameters(runs).rows if row[0].text == "Timesteps per Epoch")
+    assert [cell.text for cell in epoch[1:]] == ["1000 or 5000 (20000)", "1000 or 5000 (20000)", "1000 (20000)"]
+
+
+def test_how_many_threads_a_run_had_makes_no_variant() -> None:
+    both = [samples.run(GOAL, "cpo", learner_threads=threads, threads=threads, epochs=2) for threads in (1, 2)]
+    assert [variant.title for variant in read_runs(samples.table(both)).variants] == ["CPO"]
 
 
 def test_a_benchmark_that_is_corrected_throughout_has_no_variants_for_it() -> None:

@@ -1,0 +1,74 @@
+"""The paper's command and every plan, with few steps: they start, survive a kill in the middle, and finish."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from sbtrpo import TrainConfig
+from sbtrpo.benchmark.command import make_plan
+from sbtrpo.benchmark.plan import run_path
+from sbtrpo.benchmark.states import progress, state
+
+PLANS = sorted((Path(__file__).parents[2] / "plans").glob("*.toml"))
+FEW = {"num_envs": 2, "steps_per_epoch": 100, "total_steps": 300, "num_seeds": 1}
+PAPER = {
+    "tasks": ["SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"],
+    "algo": ["ppo_lag", "trpo_lag", "cpo", "cup", "sb-trpo"],
+    "workers": 25,
+    "cost_limit": 0,
+    "beta": 0.75,
+}
+"""The command of the paper's code, but for its sizes."""
+
+
+def flags(settings: dict[str, object]) -> list[str]:
+    found = []
+    for name, value in settings.items():
+        found += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
+    return found
+
+
+def start(arguments: list[str], root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "sbtrpo", "benchmark", *arguments, "--out", str(root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def survives(arguments: list[str], runs: list[TrainConfig], root: Path, pack: int) -> None:
+    """Kill the command when runs are under way, give it again, and look for every epoch of every run."""
+    arguments = [*arguments, *flags(FEW), "--pack", str(pack)]
+    first = start(arguments, root)
+    deadline = time.monotonic() + 300
+    while not any(progress(run_path(root, config)).epoch > 0 for config in runs):
+        assert first.poll() is None, first.communicate()[0]
+        assert time.monotonic() < deadline, "no run has begun"
+        threading.Event().wait(0.02)
+    first.kill()
+    first.communicate()
+    left = [config for config in runs if state(run_path(root, config), config) != "done"]
+    again = start(arguments, root)
+    output, _ = again.communicate()
+    assert again.returncode == 0, output
+    assert f"{len(runs)} of {len(runs)} runs done, 0 failed" in output
+    assert left  # the kill came before the end
+    for config in runs:
+        rows = (run_path(root, config) / "metrics.csv").read_text().splitlines()[1:]
+        assert [int(float(row.split(",")[0])) for row in rows] == list(range(1, config.epochs + 1))
+    assert len(list(root.rglob("config.toml"))) == len(runs)
+
+
+@pytest.mark.slow
+def test_the_papers_command_survives_a_kill_and_finishes(tmp_path: Path) -> None:
+    settings = {name: value for name, value in PAPER.items() if name != "workers"}
+    survives(flags(PAPER), make_plan(None, {**settings, **FEW}).runs(), tmp_path, pack=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+def test_every_plan_survives_a_kill_and_finishes(plan: Path, tmp_path: Path) -> None:
+    survives([str(plan)], make_plan(plan, FEW).runs(), tmp_path, pack=6)  # packs: a process takes seconds to start
