@@ -290,24 +290,24 @@ def compare_methods(epochs: int, task: str = "SafetyPointGoal2-v0") -> list[dict
     """Every method in training, in turns: seconds of an update."""
     trainers = {name: Trainer(TrainConfig(task=task, algo=name)) for name in METHODS}
     seconds: dict[str, list[float]] = {name: [] for name in METHODS}
-    passes: dict[str, list[float]] = {name: [] for name in METHODS}
+    passes: dict[str, list[float | None]] = {name: [] for name in METHODS}
     for _ in range(epochs + 1):
         for name, trainer in trainers.items():
             epoch = trainer.run_epoch()
             seconds[name].append(epoch.timing["update_seconds"])
-            passes[name].append(epoch.row.get("passes", float("nan")))
+            passes[name].append(epoch.row.get("passes"))
     unit = statistics.mean(seconds["sb-trpo"][1:])  # the first one warms up
     logging = {family: logging_seconds(family) for family in ("trust region", "first order")}
     rows = []
     for name, taken in seconds.items():
-        mean = statistics.mean(taken[1:])
+        mean, counted = statistics.mean(taken[1:]), passes[name][1:]
         rows.append(
             {
                 "method": name,
                 "update_s": round(mean, 3),
                 "update_std_s": round(statistics.pstdev(taken[1:]), 3),
                 "ratio": round(mean / unit, 2),
-                "passes": round(statistics.mean(passes[name][1:]), 1),
+                "passes": None if None in counted else round(statistics.mean(filter(None, counted)), 1),
                 "logging_share": round(logging[METHODS[name].family] / mean, 4),
             }
         )
