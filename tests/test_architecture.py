@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "sbtrpo"
 
 ROOMS = [  # each may import what stands before it, and itself
-    {"catalogue", "errors", "seeding", "distributions", "video"},
+    {"catalogue", "errors", "seeding", "distributions", "files", "video"},
     {"config"},
     {"envs", "policy"},
     {"rollout", "advantages", "metrics", "speed"},

@@ -15,7 +15,7 @@ from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.multipliers import Multiplier
 from sbtrpo.config import TrainConfig
 from sbtrpo.distributions import Array
-from sbtrpo.policy import Policy
+from sbtrpo.policy import Policy, flatten
 
 Diagnostics = dict[str, float]
 
@@ -36,6 +36,12 @@ class Batch:
     """(B,)"""
     targets: Tensor | None = None
     """(K, B) what the critics should have said, if there are critics."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether all of it that is learnt from is numbers."""
+        learnt = [self.advantage_r, self.advantage_c, *([] if self.targets is None else [self.targets])]
+        return all(bool(torch.isfinite(tensor).all()) for tensor in learnt)
 
 
 class Method(ABC):
@@ -60,15 +66,28 @@ class Method(ABC):
         """Its multiplier, for a method that has one."""
         return None
 
-    @abstractmethod
     def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
-        """Change the policy and fit the critics.
+        """Change the policy and fit the critics; where something is not finite, all stays as it was.
 
         Args:
             batch: one epoch's samples, at the policy's present parameters.
             cost: Ĵ_c, the cost of recent episodes.
             progress: share of the run that is over, in [0, 1).
         """
+        theta, own = flatten(self.policy.params), self.state_dict()
+        critics = None if self.critics is None else self.critics.state_dict()
+        found = self.attempt(batch, cost, progress)
+        if found["skipped"] or not batch.finite:
+            found |= {"skipped": 1.0, "accepted_step": 0.0}
+            self.policy.set(theta)
+            self.load_state_dict(own)
+            if self.critics is not None and critics is not None:
+                self.critics.load_state_dict(critics)
+        return found
+
+    @abstractmethod
+    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+        """An update; what it did is undone if it says `skipped`."""
 
     def lagrange(self, cost: float) -> float:
         """λ after it has taken in the episodes' cost."""

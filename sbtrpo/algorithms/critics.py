@@ -110,3 +110,8 @@ class Critics:
         """Continue from a `state_dict`."""
         self.stack.theta[:] = state["params"]
         self._adam.load_state_dict(state)
+
+
+def critic_losses(losses: Tensor) -> dict[str, float]:
+    """The critics' mean squared errors by name."""
+    return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}

@@ -17,9 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
-from sbtrpo.algorithms.critics import Critics
+from sbtrpo.algorithms.critics import Critics, critic_losses
 from sbtrpo.algorithms.networks import Adam, Floats, Stack, clip_together, one_blas_thread
-from sbtrpo.algorithms.trust_region import critic_losses
 from sbtrpo.config import TrainConfig
 from sbtrpo.policy import Policy
 
@@ -67,7 +66,7 @@ class Slopes:
 
     ratio: Doubles
     kl: Doubles | None = None
-    """In KL(π_θ ‖ π_ref), which is `Actor.divergence`."""
+    """In KL(π_θ ‖ π_ref), which is `Pass.divergence`."""
 
 
 class Actor:
@@ -189,7 +188,7 @@ class FirstOrderMethod(Method):
     def slopes(self, found: Pass) -> Slopes:
         """Of the loss in a minibatch's ratios and divergences."""
 
-    def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
         """All passes, with the critics' in the same minibatches."""
         actor = self.actor
         actor.load(self.policy)
@@ -197,7 +196,6 @@ class FirstOrderMethod(Method):
         gradients = before.gradients()
         samples = replace(before.rows)  # a method may put other advantages in their place
         rate = self.config.learning_rate * (1 - progress)
-        adam, critics = actor.adam.state_dict(), None if self.critics is None else self.critics.state_dict()
         with one_blas_thread():
             facts = self.prepare(samples, cost, progress)
             facts |= self.passes(samples, rate)
@@ -205,11 +203,8 @@ class FirstOrderMethod(Method):
         if finite:
             actor.store(self.policy)
             after = Pass(actor, before.rows, before.reference[1], [actor.outputs[None]])
-        else:  # as if the update had not been tried, so that the next one may succeed
+        else:
             actor.load(self.policy)
-            actor.adam.load_state_dict(adam)
-            if self.critics is not None and critics is not None:
-                self.critics.load_state_dict(critics)
             after = before
         return {
             "skipped": float(not finite),

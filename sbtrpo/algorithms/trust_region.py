@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.critics import critic_losses
 from sbtrpo.config import KLReduction, TrainConfig
 from sbtrpo.policy import MLP, Policy, flatten, unflatten
 
@@ -234,7 +235,7 @@ class TrustRegionMethod(Method):
     def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
         """The full step, from both surrogates' gradients (2, P) and the episodes' cost Ĵ_c."""
 
-    def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
         """Step, then fit the critics."""
         config = self.config
         region = TrustRegion(self.policy, batch, config.kl_reduction, config.cg_damping)
@@ -272,11 +273,6 @@ class TrustRegionMethod(Method):
             batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
         )
         return critic_losses(losses)
-
-
-def critic_losses(losses: Tensor) -> Diagnostics:
-    """The critics' mean squared errors by name."""
-    return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
 
 
 def solve(

@@ -116,15 +116,23 @@ def test_a_saved_state_does_not_change_with_the_method(algo: str) -> None:
     assert repr(state) == before
 
 
+@pytest.mark.parametrize("spoilt", ["advantage_r", "advantage_c", "targets"])
 @pytest.mark.parametrize("algo", METHODS)
-def test_rewards_that_are_not_numbers_leave_the_policy_alone(algo: str) -> None:
+def test_what_is_not_a_number_changes_nothing_and_the_next_update_succeeds(algo: str, spoilt: str) -> None:
     method, batch = start(algo, cost_limit=10.0, **BRIEF)
-    spoiled = batch.advantage_r.clone()
-    spoiled[3] = math.nan
-    before = theta_of(method)
-    found = method.update(dataclasses.replace(batch, advantage_r=spoiled), 20.0, 0.0)
+    numbers = getattr(batch, spoilt)
+    if numbers is None:
+        assert method.critics is None
+        return
+    method.update(batch, 20.0, 0.0)
+    before = everything(method)
+    numbers = numbers.clone()
+    numbers[..., 3] = math.nan
+    found = method.update(dataclasses.replace(batch, **{spoilt: numbers}), 20.0, 0.0)
     assert (found["skipped"], found["accepted_step"]) == (1, 0)
-    assert torch.equal(theta_of(method), before)
+    assert everything(method).tobytes() == before.tobytes()
+    assert method.update(batch, 20.0, 0.0)["skipped"] == 0
+    assert np.isfinite(everything(method)).all()
 
 
 # ---- quirks --------------------------------------------------------------------------------------------------------
