@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow test-extras lint format bench clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.runtime ## a few minutes of training: numbers, curves and pictures in demo/
 	@$(BIN)/python -m sbtrpo demo $(ARGS)
@@ -22,6 +22,10 @@ test: $(VENV)/.dev ## the tests that take seconds
 
 test-slow: $(VENV)/.dev ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray cluster that loses a node, rliable
+	@$(BIN)/python -m pytest -q -m slow tests/benchmark/test_ray.py
+	@$(BIN)/python -m pytest -q tests/benchmark/test_collect.py
 
 lint: $(VENV)/.dev ## style, format and types, changing nothing
 	@$(BIN)/python -m ruff check .
@@ -36,7 +40,7 @@ bench: $(VENV)/.runtime ## speed of the pool beside the speed of its physics
 	@$(BIN)/python benchmarks/engine.py $(ARGS)
 
 clean: ## remove the virtual environment, caches and the picture
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo report look.png
 	find sbtrpo tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- installation: a stamp for each set of packages, renewed when what it depends on changes ----------------------
@@ -50,6 +54,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "Installing sbtrpo and its development tools into $(VENV); the first time this takes minutes ..."
 	@$(PIP_INSTALL) -e ".[dev]"
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.extras: $(VENV)/.dev
+	@echo "Installing Ray and rliable into $(VENV) ..."
+	@$(PIP_INSTALL) -e ".[dev,ray,rliable]"
+	@touch $@
 
 # Some systems ship Python without what `venv` needs to install pip; the pip beside that Python does it then.
 $(VENV)/.made:

@@ -115,6 +115,7 @@ _SB_TRPO = {
     "target_kl": 0.01,
     "cg_iterations": 50,
     "cg_damping": 0.02,
+    # Not the paper's, which runs all 50 iterations with 1e-6 in their denominators: see docs/algorithms/sb-trpo.md.
     "cg_tolerance": 0.05,
     "cg_epsilon": 0.0,
     "line_search_tries": 100,
@@ -155,19 +156,19 @@ METHODS: dict[str, Method] = {
             "sb-trpo", "SB-TRPO", "trust region",
             "the paper's method: every step keeps a share of the best cost decrease; Monte Carlo, no critic",
             "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            _SB_TRPO, {}, ("kl_reduction", *_ALL),
+            _SB_TRPO, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
         ),
         Method(
             "sb-trpo_rcritic", "SB-TRPO, reward critic", "trust region",
             "SB-TRPO with a critic for reward, Monte Carlo for cost",
             "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            {**_SB_TRPO, "advantage": "gae-reward"}, {}, ("kl_reduction", *_ALL),
+            {**_SB_TRPO, "advantage": "gae-reward"}, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
         ),
         Method(
             "sb-trpo_critic", "SB-TRPO, both critics", "trust region",
             "SB-TRPO with critics for reward and cost",
             "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            {**_SB_TRPO, "advantage": "gae"}, {}, ("kl_reduction", *_ALL),
+            {**_SB_TRPO, "advantage": "gae"}, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
         ),
         Method(
             "ppo_lag", "PPO-Lag", "first order",
@@ -241,7 +242,7 @@ METHODS: dict[str, Method] = {
             f"Milosevic et al., Central Path Proximal Policy Optimization (2025); {_CTRPO}",
             {**_FIRST_ORDER, "target_kl": 0.01, "policy_batch": 128, "policy_passes": 10, "critic_batch": 128,
              "critic_passes": 10, "penalty": 50.0, "penalty_start": 0.1, "omega": 0.05},
-            {}, (*_COSTLY, "stale_critic_clip"),
+            {"penalty_start": "–"}, (*_COSTLY, "stale_critic_clip"),
         ),
         Method(
             "crpo", "CRPO", "trust region",

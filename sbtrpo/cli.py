@@ -80,11 +80,15 @@ def train(
         wandb: also log to Weights & Biases.
     """
     from sbtrpo import training
+    from sbtrpo.benchmark.plan import relevant
 
     if num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
+    settings, kept = dataclasses.asdict(config), relevant(config)
+    if ignored := [name for name, value in dataclasses.asdict(kept).items() if value != settings[name]]:
+        print(f"sbtrpo: {', '.join(ignored)} left out, which {config.algo} does not use", file=sys.stderr)
     for k in range(num_seeds):
-        one = dataclasses.replace(config, seed=config.seed + 1000 * k)
+        one = dataclasses.replace(kept, seed=kept.seed + 1000 * k)
         folder = out / f"seed{one.seed}" if out is not None and num_seeds > 1 else out
         path = training.train(one, folder, quiet, wandb)
         if not quiet:

@@ -25,7 +25,7 @@ OWN: Any = None
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training run; the defaults are the paper's. What is None takes the algorithm's own value."""
+    """One training run. What is None takes the algorithm's own value: the paper's, but for SB-TRPO's `cg_tolerance`."""
 
     task: str = "SafetyPointGoal2-v0"
     """Task id; `sbtrpo tasks` lists them."""
@@ -96,7 +96,7 @@ class TrainConfig:
     multiplier_rate: Own[float] = OWN
     """Learning rate of the multiplier."""
     multiplier_max: Own[float] = OWN
-    """The multiplier's upper bound; None: no bound."""
+    """The multiplier's upper bound; left out, the method's own, or none where it has none."""
     pid_kp: Own[float] = OWN
     """CPPO-PID: weight of the violation's moving average."""
     pid_ki: Own[float] = OWN

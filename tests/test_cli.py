@@ -10,6 +10,7 @@ import sbtrpo
 from sbtrpo import cli
 from sbtrpo.catalogue import METHODS
 from sbtrpo.envs.layout import LayoutError
+from sbtrpo.runlog import RunFolder
 
 
 def test_demo_takes_its_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +127,17 @@ def test_unknown_algorithm_is_one_line_with_the_nearest_name(capsys: pytest.Capt
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert captured.err.startswith("sbtrpo: there is no algorithm 'ppo-lagg'; did you mean ppo_lag")
+
+
+def test_settings_that_a_method_does_not_use_are_left_out_aloud(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--num-envs", "2", "--steps-per-epoch", "200", "--total-steps", "200", "--quiet"]
+    command = ["train", "ToyCorridor-v0", "--algo", "trpo", "--beta", "0.6", "--clip", "0.3", *size]
+    assert cli.main([*command, "--out", str(tmp_path / "run")]) == 0
+    assert capsys.readouterr().err == "sbtrpo: beta, clip left out, which trpo does not use\n"
+    config = RunFolder.open(tmp_path / "run").config
+    assert (config.clip, config.beta) == (None, None)
 
 
 def test_module_runs_as_a_command() -> None:
