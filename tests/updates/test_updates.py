@@ -16,8 +16,6 @@ from tests.updates.recordings import ALGORITHMS, Parts, Replay, Update, error, r
 
 TOLERANCE = 1e-3
 """Of the recorded change."""
-SINGLE = 1e-2
-"""In single precision, for the ill-conditioned solves of the set `hard`."""
 
 BELOW_RESOLUTION = {
     ("cpo", "small_frequent_s0_L0", 0), ("cpo", "small_none_s0_L0", 1), ("cpo", "small_none_s0_L0", 2),
@@ -28,7 +26,12 @@ ILL_CONDITIONED = {
     ("pcpo", "hard_frequent_s4_L0", 1): 2e-3, ("ctrpo", "hard_frequent_s4_L0", 1): 1e-2,
     ("ctrpo", "hard_frequent_s4_L25", 0): 1e-2,
 }  # fmt: skip
-"""Agreement within this, in double precision."""
+"""Agreement within this."""
+ILL_CONDITIONED_IN_SINGLE = {
+    ("pcpo", "hard_frequent_s4_L0", 0): 5e-3, ("pcpo", "hard_frequent_s4_L25", 0): 5e-3,
+    ("ctrpo", "hard_frequent_s4_L0", 1): 5e-2,
+}  # fmt: skip
+"""The same in single precision, where it is less; measured 1.7e-3, 1.7e-3 and 2.8e-2."""
 DECIDED_BY_ROUNDING = {("ctrpo", "near_frequent_s0_d-0.02", 1), ("ctrpo", "near_frequent_s0_d-0.001", 1)}
 """The recorded number of tries is that of single precision alone; direction and mode still count."""
 
@@ -83,10 +86,8 @@ def test_trust_region_updates_are_the_published_ones(name: str, run: dict[str, A
             assert mine @ theirs / np.linalg.norm(mine) / np.linalg.norm(theirs) > 0.99
         else:
             check_tries(recorded, facts)
-            allowed = ILL_CONDITIONED.get(key, TOLERANCE)
-            if dtype == torch.float32 and run["set"] == "hard":
-                allowed = 3 * SINGLE if key in ILL_CONDITIONED else SINGLE
-            assert error(ours.actor, recorded.before.actor, recorded.after.actor) < allowed
+            allowed = ILL_CONDITIONED | (ILL_CONDITIONED_IN_SINGLE if dtype == torch.float32 else {})
+            assert error(ours.actor, recorded.before.actor, recorded.after.actor) < allowed.get(key, TOLERANCE)
 
 
 @pytest.mark.parametrize(("name", "run"), [case for case in CASES if case.values[0] in FIRST_ORDER])
