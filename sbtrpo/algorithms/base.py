@@ -56,6 +56,8 @@ class Method(ABC):
 
     may_stall: ClassVar[bool] = False
     """Whether updates without an acceptable step are part of the published method, however many."""
+    in_one: ClassVar[bool] = False
+    """Whether policy and critics are fitted in the same passes, so that all fails with the policy's part."""
 
     def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
         self.policy, self.critics, self.config, self.orders = policy, critics, config, orders
@@ -67,7 +69,7 @@ class Method(ABC):
         return None
 
     def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
-        """Change the policy and fit the critics; where something is not finite, all stays as it was.
+        """Change the policy and fit the critics; if the batch is not all numbers, everything stays as it was.
 
         Args:
             batch: one epoch's samples, at the policy's present parameters.
@@ -77,7 +79,7 @@ class Method(ABC):
         theta, own = flatten(self.policy.params), self.state_dict()
         critics = None if self.critics is None else self.critics.state_dict()
         found = self.attempt(batch, cost, progress)
-        if found["skipped"] or not batch.finite:
+        if not batch.finite or (found["skipped"] and self.in_one):
             found |= {"skipped": 1.0, "accepted_step": 0.0}
             self.policy.set(theta)
             self.load_state_dict(own)
@@ -87,7 +89,7 @@ class Method(ABC):
 
     @abstractmethod
     def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
-        """An update; what it did is undone if it says `skipped`."""
+        """An update, which leaves the policy alone and says `skipped` if its step would not be finite."""
 
     def lagrange(self, cost: float) -> float:
         """λ after it has taken in the episodes' cost."""

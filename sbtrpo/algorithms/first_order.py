@@ -176,6 +176,8 @@ class Pass:
 class FirstOrderMethod(Method):
     """Passes of minibatches with Adam, critics included, until KL(old ‖ new) exceeds δ. A method is its `slopes`."""
 
+    in_one = True
+
     def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
         super().__init__(policy, critics, config, orders)
         self.actor = Actor(policy)
