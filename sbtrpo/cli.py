@@ -187,7 +187,7 @@ def benchmark(
         launcher: processes on this machine, or Ray tasks on a cluster.
         address: of the Ray cluster.
         dry_run: list the runs, and run none.
-        quiet: show nothing.
+        quiet: show nothing but failures.
     """
     from sbtrpo.benchmark import command
 

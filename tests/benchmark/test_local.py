@@ -24,6 +24,7 @@ from sbtrpo.benchmark.pack import pack_key
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import LOG, progress, state
 from sbtrpo.benchmark.worker import Job, environment
+from tests.processes import alive
 
 TINY = {"tasks": ["ToyCorridor-v0"], "num_envs": 2, "steps_per_epoch": 100, "total_steps": 200}
 LONG = {"tasks": ["ToyCorridor-v0"], "algo": ["sb-trpo", "trpo"], "num_envs": 2, "steps_per_epoch": 100,
@@ -116,14 +117,6 @@ def workers(root: Path) -> list[int]:
         except (FileNotFoundError, ValueError):
             continue
     return sorted(set(found))
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def assert_whole(root: Path, reference: Path) -> None:

@@ -25,6 +25,7 @@ from sbtrpo.envs.foreign import UnfitEnvironment, World
 from sbtrpo.envs.workers import Host
 from sbtrpo.training import Trainer
 from tests.envs.foreign_worlds import LENGTH, name_of
+from tests.processes import alive
 
 ROOT = Path(__file__).parents[2]
 WALK = name_of("walk")
@@ -353,14 +354,6 @@ def test_an_unfit_environment_leaves_no_process_behind() -> None:
 
 
 # ---- processes -------------------------------------------------------------------------------------------------------
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_an_interrupt_from_the_keyboard_is_the_trainers() -> None:
