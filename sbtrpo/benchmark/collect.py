@@ -27,8 +27,9 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.states import State, state
-from sbtrpo.benchmark.statistics import bootstrap_interval, interquartile_mean
+from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig
 from sbtrpo.config_file import read_config
 from sbtrpo.files import write_atomically
@@ -38,7 +39,9 @@ LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
 _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
 _OPERATIONAL = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
+_METHODS_OWN = _ALWAYS[1:]
 _KEYS = ("task", "algo")
+_OVERALL = ("safety_probability", "safe_reward")
 
 Floats = NDArray[np.float64]
 
@@ -244,33 +247,92 @@ def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table
     return pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({})
 
 
-def overall(table: pyarrow.Table) -> pyarrow.Table:
-    """One row for each algorithm and settings: safety probability over all its tasks, which all have the same scale.
+@dataclass(frozen=True)
+class Overall:
+    """Methods over the tasks that they share."""
 
-    `safety_probability_iqm` is the interquartile mean of the final epochs of all complete runs, with a bootstrap
-    interval that is stratified by task; `tasks` and `runs` say over how many.
+    table: pyarrow.Table
+    """See `overall`."""
+    tasks: list[str]
+    """Those that count."""
+    left_out: list[dict[str, Any]]
+    """Algorithm and settings of those that have no complete runs on all of them."""
+    other_tasks: list[str]
+    """On which there are complete runs that do not count."""
+    settings: dict[str, list[str]]
+    """By algorithm, those in which its rows differ, and what is left out."""
+
+
+def overall(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table:
+    """One row for each algorithm and settings, over the complete runs on all tasks that these have in common.
+
+    - `safety_probability_iqm`, `_iqm_low`, `_iqm_high`: the interquartile mean of all these runs, each with its mean
+      over the last 20 epochs, and its 95 % bootstrap interval, stratified by task;
+    - `normalised_safe_reward_iqm`, `_iqm_low`, `_iqm_high`: the same of the safe reward, where on each task the worst
+      run is 0 and the best 1;
+    - `tasks` and `runs`: over how many.
+
+    Where not all have runs on the same tasks, those count that make the largest table without a gap. A setting that
+    differs between an algorithm's tasks alone makes no row of its own; it is empty.
     """
-    strata: dict[tuple[Any, ...], dict[str, Floats]] = {}
-    names = ["algo", *setting_columns(table)]
-    for key, runs in _groups(table):
-        scores = np.array([run["safety_probability"][-1] for run in runs if run["complete"][0]])
-        if len(scores):
-            strata.setdefault(tuple(key[name] for name in names), {})[key["task"]] = scores
-    rows = []
-    for values, tasks in strata.items():
-        low, high = bootstrap_interval(list(tasks.values()))
-        everything = np.concatenate(list(tasks.values()))
-        rows.append(
-            {
-                **dict(zip(names, values, strict=True)),
-                "tasks": len(tasks),
-                "runs": len(everything),
-                "safety_probability_iqm": float(interquartile_mean(everything)),
-                "safety_probability_iqm_low": low,
-                "safety_probability_iqm_high": high,
-            }
-        )
-    return pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({})
+    return over_tasks(table, last_epochs).table
+
+
+def over_tasks(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> Overall:
+    """The table of `overall`, and which tasks and runs are in it."""
+    groups = [(key, complete) for key, runs in _groups(table) if (complete := [r for r in runs if r["complete"][0]])]
+    settings = setting_columns(table)
+    columns = ["algo", *settings, "task"]
+    named = _telling_apart([key for key, _ in groups], settings)
+    keys: dict[str, dict[str, Any]] = {}
+    safety: dict[str, dict[str, Floats]] = {}
+    reward: dict[str, dict[str, Floats]] = {}
+    for key, runs in sorted(groups, key=lambda group: _order({name: group[0][name] for name in columns})):
+        scores = [final_values([run[name] for run in runs], last_epochs) for name in _OVERALL]
+        if not all(map(len, scores)):
+            continue
+        method = json.dumps([key["algo"], *(key[name] for name in named[key["algo"]])])
+        own = {name: key[name] for name in columns[:-1]}
+        before = keys.setdefault(method, own)
+        keys[method] = {name: value if before[name] == value else None for name, value in own.items()}
+        for found, values in zip((safety, reward), scores, strict=True):
+            found.setdefault(method, {})[key["task"]] = values
+    result = statistics.overall(safety, reward)
+    rows = [_overall_row(keys[method], len(result.tasks), found) for method, found in result.methods.items()]
+    return Overall(
+        pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({}),
+        result.tasks,
+        [key for method, key in keys.items() if method not in result.methods],
+        sorted({task for tasks in reward.values() for task in tasks} - set(result.tasks)),
+        {
+            algo: _differing([key for key in keys.values() if key["algo"] == algo], names)
+            for algo, names in named.items()
+        },
+    )
+
+
+def _telling_apart(keys: Sequence[dict[str, Any]], settings: Sequence[str]) -> dict[str, list[str]]:
+    """By algorithm, the settings that make rows: those that belong to the method, and what differs on one task."""
+    found: dict[str, list[str]] = {}
+    for algo in dict.fromkeys(key["algo"] for key in keys):
+        own = [key for key in keys if key["algo"] == algo]
+        on_one_task = [_differing([key for key in own if key["task"] == one["task"]], settings) for one in own]
+        found[algo] = [name for name in settings if name in _METHODS_OWN or any(name in some for some in on_one_task)]
+    return found
+
+
+def _differing(keys: Sequence[dict[str, Any]], settings: Sequence[str]) -> list[str]:
+    return [name for name in settings if any(key[name] != keys[0][name] for key in keys)]
+
+
+def _overall_row(key: dict[str, Any], tasks: int, found: statistics.MethodOverall) -> dict[str, Any]:
+    row = {**key, "tasks": tasks, "runs": found.runs}
+    for name, value in (
+        ("safety_probability", found.safety_probability),
+        ("normalised_safe_reward", found.safe_reward),
+    ):
+        row |= {f"{name}_iqm": value.iqm, f"{name}_iqm_low": value.low, f"{name}_iqm_high": value.high}
+    return row
 
 
 def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[str, NDArray[Any]]]]]:
@@ -288,7 +350,11 @@ def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[st
         key = {name: table[name][int(start)].as_py() for name in names}
         group = groups.setdefault(json.dumps(key, sort_keys=True), (key, []))
         group[1].append({name: values[rows] for name, values in columns.items()})
-    yield from sorted(groups.values(), key=lambda group: [(value is not None, value) for value in group[0].values()])
+    yield from sorted(groups.values(), key=lambda group: _order(group[0]))
+
+
+def _order(key: dict[str, Any]) -> list[tuple[bool, Any]]:
+    return [(value is not None, value) for value in key.values()]
 
 
 def _final_row(key: dict[str, Any], runs: list[dict[str, NDArray[Any]]], last_epochs: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sbtrpo.benchmark.collect import METRICS, collect, final, setting_columns, write_table
+from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.local import LocalLauncher
 from sbtrpo.benchmark.plan import Plan, run_path
 from sbtrpo.benchmark.ray import RayLauncher
@@ -134,15 +134,38 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
     write_table(found.table, out)
     summary = final(found.table)
     beside = out.with_name(f"{out.stem}-final.csv")
-    pyarrow.csv.write_csv(summary, beside)
+    _write_csv(summary, beside)
+    aggregate = over_tasks(found.table)
+    over_all = out.with_name(f"{out.stem}-overall.csv")
+    if aggregate.tasks:
+        _write_csv(aggregate.table, over_all)
+    else:
+        over_all.unlink(missing_ok=True)  # an earlier one, which no longer holds
     if not quiet:
         console = console or Console()
         for table in _final_tables(summary, setting_columns(found.table)):
             console.print(table)
-        for line in (found.sentence(), *found.unreadable.values()):
+        lines = [found.sentence(), *found.unreadable.values()]
+        if aggregate.tasks:
+            console.print(_overall_table(aggregate))
+            lines = [*_what_counts(aggregate), *lines]
+        lines.append(
+            f"The table is {out}, its summary {beside}" + (f", over tasks {over_all}" if aggregate.tasks else "")
+        )
+        for line in lines:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
-        console.print(f"The table is {out}, its summary {beside}", soft_wrap=True, highlight=False, markup=False)
     return out
+
+
+def _write_csv(table: pyarrow.Table, path: Path) -> None:
+    """Lists, such as the sizes of hidden layers, are written as text: CSV has none."""
+    columns = {
+        name: ["" if value is None else " ".join(map(str, value)) for value in table[name].to_pylist()]
+        if pyarrow.types.is_list(table[name].type)
+        else table[name]
+        for name in table.column_names
+    }
+    pyarrow.csv.write_csv(pyarrow.table(columns), path)
 
 
 def _final_tables(summary: pyarrow.Table, settings: list[str]) -> Iterator[Table]:
@@ -164,6 +187,42 @@ def _final_tables(summary: pyarrow.Table, settings: list[str]) -> Iterator[Table
                 named = ("" if row[name] is None else str(row[name]) for name in ("algo", *shown))
                 table.add_row(*named, seeds, *numbers)
         yield table
+
+
+def _overall_table(aggregate: Overall) -> Table:
+    """Every method over all tasks that count; settings only where they differ within a method."""
+    rows = aggregate.table.to_pylist()
+    differing = {name for row in rows for name in aggregate.settings[row["algo"]]}
+    shown = [name for name in aggregate.table.column_names if name in differing]
+    count = f"{len(aggregate.tasks)} task{'s' if len(aggregate.tasks) > 1 else ''}"
+    title = f"over {count}: interquartile mean and its 95 % interval"
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
+    for name in ("algo", *shown):
+        table.add_column(name)
+    for name in ("runs", "P(safe)", "scaled safe reward"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        named = ("" if row[name] is None else str(row[name]) for name in ("algo", *shown))
+        numbers = (
+            f"{row[f'{name}_iqm']:.2f} ({row[f'{name}_iqm_low']:.2f} to {row[f'{name}_iqm_high']:.2f})"
+            for name in ("safety_probability", "normalised_safe_reward")
+        )
+        table.add_row(*named, str(row["runs"]), *numbers)
+    return table
+
+
+def _what_counts(aggregate: Overall) -> Iterator[str]:
+    """Which tasks are in the table over tasks, and who is not, where methods ran on different ones."""
+    if aggregate.left_out or aggregate.other_tasks:
+        yield f"Tasks that count there: {', '.join(aggregate.tasks)}"
+    if aggregate.other_tasks:
+        yield f"Tasks that do not, since not all its methods have complete runs: {', '.join(aggregate.other_tasks)}"
+    if aggregate.left_out:
+        names = (
+            " ".join([key["algo"], *(f"{name}={key[name]}" for name in aggregate.settings[key["algo"]])])
+            for key in aggregate.left_out
+        )
+        yield f"Without complete runs on all tasks that count: {', '.join(names)}"
 
 
 def _differs(rows: list[dict[str, Any]], row: dict[str, Any], name: str) -> bool:

@@ -140,6 +140,7 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("main table, reward", functools.partial(tables.main, runs, "reward")),
         ("table across seeds, safety", functools.partial(tables.main_across_seeds, runs, "safety")),
         ("table across seeds, reward", functools.partial(tables.main_across_seeds, runs, "reward")),
+        ("table over tasks", functools.partial(tables.overall, runs)),
         ("table of cost limits", functools.partial(tables.cost_limit, runs)),
         ("table of advantage estimates", functools.partial(tables.advantage, runs)),
         ("table of other methods and settings, safety", functools.partial(tables.others, runs, "safety")),

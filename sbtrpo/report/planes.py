@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sbtrpo.benchmark.statistics import common_tasks, scaled
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, INK, grid, legend, line_style, literal, sheet, tidy
-from sbtrpo.report.runs import LAST_EPOCHS, Floats, Runs, Variant
+from sbtrpo.report.runs import Floats, Runs, Variant
 from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
 from sbtrpo.report.tables import Missing
 
@@ -51,7 +52,7 @@ def beta_frontier(runs: Runs) -> Figure:
 def _point(runs: Runs, task: str, variant: Variant, metric: str) -> tuple[float, float]:
     """The pooled mean, and how much the seeds differ in it."""
     estimate = runs.pooled(task, variant, metric)
-    values = final_values(runs, task, variant, metric)
+    values = runs.final_values(task, variant, metric)
     return (float("nan") if estimate is None else estimate.mean), float(values.std()) if len(values) else 0.0
 
 
@@ -84,32 +85,23 @@ def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
 # ---- performance profiles --------------------------------------------------------------------------------------------
 
 
-def final_values(runs: Runs, task: str, variant: Variant, metric: str) -> Floats:
-    """Of every run, the mean over its last epochs."""
-    ends = [run.column(metric)[-LAST_EPOCHS:] for run in runs.counted(task, variant)]
-    return np.array([float(values[np.isfinite(values)].mean()) for values in ends if np.isfinite(values).any()])
-
-
 def performance_profiles(runs: Runs) -> Figure:
     """The share of runs that score at least τ, over all tasks; bands: bootstrap over seeds, within tasks."""
     plain = [variant for variant in runs.variants if variant.plain]
-    variants = [v for v in plain if all(len(final_values(runs, t, v, "safe_reward")) for t in runs.tasks)]
-    tasks = runs.tasks
+    rewards, safety = runs.scores(plain, ("safe_reward", "safety_probability"))
+    variants, tasks = common_tasks(rewards)
     if len(variants) < 2:
-        variants = plain
-        tasks = [t for t in tasks if all(len(final_values(runs, t, v, "safe_reward")) for v in variants)]
-    if len(variants) < 2 or not tasks:
         raise Missing("no two methods that ran on the same tasks")
     figure = sheet(10.5, 4.6)
     [row] = grid(figure, 1, 2, sharey=True)
-    for axes, metric, title in (
-        (row[0], "safe_reward", "safe reward, 0 to 1 between the worst and the best run of a task"),
-        (row[1], "safety_probability", "safety probability"),
+    compared = {variant: rewards[variant] for variant in variants}
+    for axes, scores, title in (
+        (row[0], scaled(compared), "safe reward, 0 to 1 between the worst and the best run of a task"),
+        (row[1], safety, "safety probability"),
     ):
-        scores = _scores(runs, tasks, variants, metric)
         thresholds = np.linspace(0, 1, 101)
         for variant in variants:
-            share, low, high = profile(scores[variant], thresholds)
+            share, low, high = profile([scores[variant][task] for task in tasks], thresholds)
             style = line_style(variant)
             axes.plot(thresholds, share, label=literal(variant.title), **style)
             axes.fill_between(thresholds, low, high, color=style["color"], alpha=0.08, linewidth=0)
@@ -120,18 +112,6 @@ def performance_profiles(runs: Runs) -> Figure:
     figure.suptitle(f"Performance profiles over {count}", fontsize=12)
     legend(figure, row[0])
     return figure
-
-
-def _scores(runs: Runs, tasks: Sequence[str], variants: Sequence[Variant], metric: str) -> dict[Variant, list[Floats]]:
-    """Scores between 0 and 1 of every run, by variant, then by task."""
-    scores: dict[Variant, list[Floats]] = {variant: [] for variant in variants}
-    for task in tasks:
-        values = {variant: final_values(runs, task, variant, metric) for variant in variants}
-        everything = np.concatenate(list(values.values()))
-        low, high = (0.0, 1.0) if metric == "safety_probability" else (float(everything.min()), float(everything.max()))
-        for variant in variants:
-            scores[variant].append((values[variant] - low) / ((high - low) or 1.0))
-    return scores
 
 
 def profile(scores: Sequence[Floats], thresholds: Floats) -> tuple[Floats, Floats, Floats]:

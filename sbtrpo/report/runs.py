@@ -21,6 +21,7 @@ import pyarrow
 from numpy.typing import NDArray
 
 from sbtrpo import catalogue
+from sbtrpo.benchmark import statistics
 from sbtrpo.config import TrainConfig
 from sbtrpo.curves import SMOOTHING
 from sbtrpo.report import paper
@@ -183,6 +184,21 @@ class Runs:
         values = np.concatenate([run.column(metric)[-LAST_EPOCHS:] for run in runs]) if runs else np.empty(0)
         values = values[np.isfinite(values)]
         return Estimate(float(values.mean()), float(values.std()), len(runs)) if len(values) else None
+
+    def final_values(self, task: str, variant: Variant, metric: str) -> Floats:
+        """Of every run, the mean over its last epochs."""
+        return statistics.final_values([run.column(metric) for run in self.counted(task, variant)], LAST_EPOCHS)
+
+    def scores(self, variants: Iterable[Variant], metrics: Sequence[str]) -> list[dict[Variant, dict[str, Floats]]]:
+        """For each metric the final values by variant and task; only tasks with all of them."""
+        found: list[dict[Variant, dict[str, Floats]]] = [{} for _ in metrics]
+        for variant in variants:
+            for task in self.tasks:
+                values = [self.final_values(task, variant, metric) for metric in metrics]
+                if all(map(len, values)):
+                    for scores, own in zip(found, values, strict=True):
+                        scores.setdefault(variant, {})[task] = own
+        return found
 
     def across_seeds(self, task: str, variant: Variant, metric: str) -> Estimate | None:
         """Of the last epoch's value, over seeds; the deviation is that of a sample, NaN for one seed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sbtrpo.benchmark import statistics
 from sbtrpo.config import TrainConfig
 from sbtrpo.report import paper
 from sbtrpo.report.marks import Pair, marks
@@ -227,6 +228,52 @@ def basis(runs: Runs, task: str, variant: Variant) -> str:
     return f"{len(counted)} seed{'s' if len(counted) > 1 else ''}, {steps:,.0f} steps{state}"
 
 
+# ---- over all tasks --------------------------------------------------------------------------------------------------
+
+
+def overall(runs: Runs) -> Table:
+    """Interquartile means over all tasks that the methods share, with intervals that are stratified by task."""
+    rewards, safety = runs.scores(runs.variants, HALVES["safety"])
+    found = statistics.overall(safety, rewards)
+    if len(found.methods) < 2:
+        raise Missing("no two methods that ran on the same tasks")
+    columns = [
+        [one.safe_reward for one in found.methods.values()],
+        [one.safety_probability for one in found.methods.values()],
+    ]
+    rows = [
+        [Cell(variant.title), *cells, *(Cell(str(n), value=n) for n in (len(found.tasks), one.runs))]
+        for (variant, one), *cells in zip(found.methods.items(), *map(_aggregate_cells, columns), strict=True)
+    ]
+    tasks = [paper.task_title(task) for task in runs.tasks if task in found.tasks]
+    caption = (
+        f"Interquartile mean of all runs on {', '.join(tasks)}, and in brackets its 95 %"
+        " bootstrap interval, for which seeds are resampled within tasks. A run counts with its mean over the last"
+        f" {LAST_EPOCHS} epochs; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
+        " is bold."
+    )
+    if left_out := [variant.title for variant in runs.variants if variant not in found.methods]:
+        caption += f" Left out, since not run on all of these tasks: {'; '.join(left_out)}."
+    return Table(
+        "overall",
+        "Interquartile means over tasks",
+        columns=["method", "normalised safe reward ↑", HEADS["safety_probability"], "tasks", "runs"],
+        rows=rows,
+        caption=caption,
+        row_tags=[[f"method:{variant.title}"] for variant in found.methods],
+        column_tags=[""] * 5,
+    )
+
+
+def _aggregate_cells(column: Sequence[statistics.Aggregate]) -> list[Cell]:
+    """Means with their intervals; the best that is printed is bold."""
+    best = max(round(one.iqm, 2) for one in column)
+    return [
+        Cell(f"{one.iqm:.2f} ({one.low:.2f} to {one.high:.2f})", bold=round(one.iqm, 2) == best, value=one.iqm)
+        for one in column
+    ]
+
+
 # ---- update time -----------------------------------------------------------------------------------------------------
 
 
@@ -331,7 +378,7 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
         "Critic Update Iterations": (c.critic_passes or c.policy_passes) if critics else None,
         "Cost Limit": c.cost_limit if reads_cost(algo) else None,
         "Clip Coefficient": c.clip,
-        "Conjugate Gradient (C.G.) Iterations": c.cg_iterations,
+        "Conjugate Gradient (C.G.) Iterations": f"at most {c.cg_iterations}" if c.cg_tolerance else c.cg_iterations,
         "C.G. Tikhonov Regularisation Coefficient": c.cg_damping,
         "Update Scaling Steps": c.line_search_tries if search else None,
         "Step Fraction": c.line_search_fraction if search else None,
@@ -343,11 +390,16 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
         "CPPO-PID K_p": c.pid_kp,
         "CPPO-PID K_i": c.pid_ki,
         "CPPO-PID K_d": c.pid_kd,
-        "P3O, C3PO κ": c.penalty,
+        "P3O, C3PO κ": _growing(c.penalty, c.penalty_start),
         "C-TRPO β": c.barrier,
         "C3PO ω": c.omega,
         "SB-TRPO β": c.beta,
     }
+
+
+def _growing(last: float | None, start: float | None) -> float | str | None:
+    """What is a number throughout, or grows from a share of its last value."""
+    return last if last is None or start is None else f"{start * last:g} to {last:g}"
 
 
 def _setting(ours: Sequence[Any], printed: str, in_paper: bool) -> Cell:

@@ -13,12 +13,14 @@ import pyarrow.parquet
 import pytest
 from rich.console import Console
 
-from sbtrpo.benchmark.collect import collect, final, overall, setting_columns, write_table
+from sbtrpo import TrainConfig
+from sbtrpo.benchmark.collect import collect, final, over_tasks, overall, setting_columns, write_table
 from sbtrpo.benchmark.command import collect_runs
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import write_manifest
 from sbtrpo.benchmark.states import progress
-from sbtrpo.benchmark.statistics import bootstrap_interval, interquartile_mean
+from sbtrpo.benchmark.statistics import aggregate, bootstrap_interval, interquartile_mean
+from sbtrpo.benchmark.statistics import overall as over_all_tasks
 from tests.benchmark.folders import HEADER, toy, write_run
 
 SB, CPO = toy(), toy(algo="cpo")
@@ -185,6 +187,107 @@ def test_the_command_writes_the_table_and_its_summary(tmp_path: Path) -> None:
         collect_runs(tmp_path, tmp_path / "table.csv")
 
 
+def test_the_command_writes_lists_as_text(tmp_path: Path) -> None:
+    seeds(tmp_path, toy(hidden=(32, 16)), [[1.0] * 3])
+    collect_runs(tmp_path, quiet=True)
+    for kind in ("final", "overall"):
+        assert '"32 16"' in (tmp_path / f"results-{kind}.csv").read_text()
+
+
+# ---- over several tasks ------------------------------------------------------------------------------------------
+
+GOAL = "SafetyPointGoal2-v0"
+
+
+def on_goal(config: TrainConfig) -> TrainConfig:
+    return dataclasses.replace(config, task=GOAL)
+
+
+def two_methods_on_two_tasks(root: Path) -> None:
+    """Scaled safe rewards: SB-TRPO's are 1, 0.6 and 1, 1/3, CPO's 0.2, 0 and 0, 0."""
+    seeds(root, SB, [[-50.0, 9.0, 11.0], [0.0, 6.0, 6.0]])
+    seeds(root, CPO, [[0.0, 2.0, 2.0], [0.0] * 3])
+    seeds(root, on_goal(SB), [[3.0] * 3, [1.0] * 3])
+    seeds(root, on_goal(CPO), [[7.0] * 3, [8.0] * 3], cost=1.0)
+
+
+def test_methods_over_all_tasks_equal_values_by_hand(tmp_path: Path) -> None:
+    two_methods_on_two_tasks(tmp_path)
+    table = collect(tmp_path).table
+    cpo, sb = overall(table, last_epochs=2).to_pylist()
+    assert [(row["algo"], row["tasks"], row["runs"]) for row in (cpo, sb)] == [("cpo", 2, 4), ("sb-trpo", 2, 4)]
+    safety, reward = (
+        [f"{name}_iqm{end}" for end in ("", "_low", "_high")]
+        for name in ("safety_probability", "normalised_safe_reward")
+    )
+    assert [sb[name] for name in safety] == [1.0, 1.0, 1.0]
+    assert [cpo[name] for name in safety] == [0.5, 0.5, 0.5]  # within a task its runs agree
+    # Without the least and the largest: 0.6 and 1. The worst that resampling makes of it is 0.6, 0.6, 1/3, 1/3, or
+    # 0.6, 1, 1/3, 1/3, together in 3 of 16 cases; the best is 1.
+    assert [sb[name] for name in reward] == pytest.approx([0.8, (0.6 + 1 / 3) / 2, 1.0])
+    assert [cpo[name] for name in reward] == pytest.approx([0.0, 0.0, 0.1])
+    assert overall(table, last_epochs=2).equals(overall(table, last_epochs=2))
+
+
+def test_the_order_of_runs_makes_no_difference() -> None:
+    strata = [np.array([3.0, 1.0, 2.0]), np.array([0.0, 5.0])]
+    assert aggregate(strata) == aggregate([scores[::-1] for scores in strata])
+
+
+def test_a_setting_that_differs_between_tasks_alone_makes_no_row(tmp_path: Path) -> None:
+    seeds(tmp_path, SB, [[1.0] * 3])
+    seeds(tmp_path, toy(beta=0.9), [[1.0] * 3])
+    for beta in (0.75, 0.9):
+        longer = dataclasses.replace(on_goal(SB), total_steps=400, hidden=(32,), beta=beta)
+        seeds(tmp_path, longer, [[2.0] * 4])
+    first, second = overall(collect(tmp_path).table).to_pylist()
+    assert [(row["beta"], row["tasks"], row["runs"]) for row in (first, second)] == [(0.75, 2, 2), (0.9, 2, 2)]
+    assert (first["total_steps"], first["hidden"], first["num_envs"]) == (None, None, 2)
+
+
+def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path: Path) -> None:
+    two_methods_on_two_tasks(tmp_path)
+    seeds(tmp_path, toy(beta=0.9), [[1.0] * 3])
+    seeds(tmp_path, toy(algo="ppo_lag"), [[1.0] * 3])
+    seeds(tmp_path, on_goal(toy(algo="ppo_lag")), [[1.0]])  # not complete
+    seeds(tmp_path, dataclasses.replace(CPO, task="SafetyCarGoal2-v0"), [[1.0] * 3])
+    output = io.StringIO()
+    collect_runs(tmp_path, console=Console(file=output, width=200))
+    said = output.getvalue()
+    assert "over 2 tasks: interquartile mean and its 95 % interval" in said
+    assert "Tasks that count there: SafetyPointGoal2-v0, ToyCorridor-v0\n" in said
+    assert "since not all its methods have complete runs: SafetyCarGoal2-v0\n" in said
+    assert "Without complete runs on all tasks that count: ppo_lag, sb-trpo beta=0.9\n" in said
+    lines = (tmp_path / "results-overall.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ['"cpo"', '"sb-trpo"']
+
+
+def test_where_all_ran_on_the_same_tasks_the_numbers_speak_for_themselves(tmp_path: Path) -> None:
+    two_methods_on_two_tasks(tmp_path)
+    output = io.StringIO()
+    collect_runs(tmp_path, console=Console(file=output, width=200))
+    assert "0.50 (0.50 to 0.50)" in output.getvalue()
+    assert "that count" not in output.getvalue()
+
+
+def test_without_a_common_task_there_is_no_table_over_tasks(tmp_path: Path) -> None:
+    seeds(tmp_path, SB, [[1.0] * 3])
+    seeds(tmp_path, on_goal(CPO), [[1.0] * 3])
+    (tmp_path / "results-overall.csv").write_text("an earlier one")
+    output = io.StringIO()
+    collect_runs(tmp_path, console=Console(file=output, width=200))
+    assert not (tmp_path / "results-overall.csv").exists()
+    assert "interquartile" not in output.getvalue()
+    assert over_tasks(collect(tmp_path).table).tasks == []
+
+
+def test_without_a_complete_run_there_is_no_table_over_tasks(tmp_path: Path) -> None:
+    seeds(tmp_path, SB, [[1.0]])
+    collect_runs(tmp_path, quiet=True)
+    assert not (tmp_path / "results-overall.csv").exists()
+    assert len(overall(collect(tmp_path).table.slice(0, 0))) == 0
+
+
 # ---- statistics --------------------------------------------------------------------------------------------------
 
 
@@ -230,3 +333,31 @@ def test_interquartile_means_and_intervals_are_those_of_rliable() -> None:
     assert interquartile_mean(scores.reshape(-1)) == pytest.approx(points["method"][0])
     ours = bootstrap_interval(list(scores.T), resamples=20_000)
     np.testing.assert_allclose(ours, intervals["method"][:, 0], atol=0.02)  # both are random
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_methods_over_all_tasks_are_those_of_rliable() -> None:
+    pytest.importorskip("rliable")
+    from rliable import library, metrics
+
+    rng = np.random.default_rng(0)
+    safety, reward = ({name: rng.random((5, 4)) * [1, 1, 1, high] for name in ("a", "b")} for high in (1, 900))
+    low = np.min([scores.min(axis=0) for scores in reward.values()], axis=0)
+    high = np.max([scores.max(axis=0) for scores in reward.values()], axis=0)
+    normalised = {name: (scores - low) / (high - low) for name, scores in reward.items()}
+    by_task = [
+        {name: {f"task {k}": column for k, column in enumerate(scores.T)} for name, scores in given.items()}
+        for given in (safety, reward)
+    ]
+    ours = over_all_tasks(*by_task)
+    for metric, scores in (("safety_probability", safety), ("safe_reward", normalised)):
+        points, intervals = library.get_interval_estimates(
+            scores,
+            lambda x: np.array([metrics.aggregate_iqm(x)]),
+            reps=5_000,
+            random_state=np.random.RandomState(0),
+        )
+        for name in scores:
+            found = getattr(ours.methods[name], metric)
+            assert found.iqm == pytest.approx(points[name][0])
+            np.testing.assert_allclose([found.low, found.high], intervals[name][:, 0], atol=0.02)  # both are random

@@ -30,8 +30,8 @@ def test_tables_come_in_three_formats_and_figures_in_two(report: Report) -> None
     out = report.index.parent
     names = {path.relative_to(out).as_posix() for path in report.written}
     for table in (
-        "main_safety", "main_reward", "seeds_safety", "seeds_reward", "cost_limit", "advantage", "others_safety",
-        "others_reward", "update_time", "hyperparameters", "comparison", "comparison_summary",
+        "main_safety", "main_reward", "seeds_safety", "seeds_reward", "overall", "cost_limit", "advantage",
+        "others_safety", "others_reward", "update_time", "hyperparameters", "comparison", "comparison_summary",
     ):  # fmt: skip
         assert {f"tables/{table}.{ending}" for ending in ("md", "tex", "html")} <= names
     for figure in (
@@ -74,8 +74,9 @@ def test_an_empty_table_gives_a_page_that_says_so(tmp_path: Path) -> None:
     report = build({}, tmp_path)
     assert "There are no runs yet." in report.index.read_text(encoding="utf-8")
     skipped = {one.part: one.why for one in report.skipped}
+    assert skipped["table over tasks"] == "no two methods that ran on the same tasks"
     assert skipped["figure: performance profiles"] == "no two methods that ran on the same tasks"
-    assert len(skipped) == 12 + 7 + 1  # tables, figures but for the sketch, videos
+    assert len(skipped) == 13 + 7 + 1  # tables, figures but for the sketch, videos
     assert all(skipped.values())
 
 

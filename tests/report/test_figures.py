@@ -50,6 +50,14 @@ def test_profiles_are_shares_that_fall_and_weigh_tasks_alike() -> None:
     assert (share <= high).all()
 
 
+def test_profiles_have_the_methods_and_tasks_of_the_largest_table_without_a_gap() -> None:
+    whole = [samples.run(task, algo) for task in (GOAL, CIRCLE) for algo in ("sb-trpo", "cpo", "rcpo")]
+    some = [samples.run(BUTTON, "sb-trpo"), samples.run(GOAL, "crpo"), samples.run(GOAL, "cpo", cost_limit=15.0)]
+    figure = planes.performance_profiles(read_runs(samples.table([*whole, *some])))
+    assert figure._suptitle.get_text() == "Performance profiles over 2 tasks"  # type: ignore[attr-defined]
+    assert [line.get_label() for line in figure.axes[0].lines] == ["SB-TRPO", "CPO", "RCPO"]
+
+
 def test_the_frontier_runs_along_beta() -> None:
     runs = read_runs(samples.table([samples.run(BUTTON, "sb-trpo", beta=beta) for beta in (0.9, 0.6, 0.75)]))
     assert [variant.get("beta") for variant in planes.beta_variants(runs, BUTTON)] == [0.6, 0.75, 0.9]

@@ -117,6 +117,19 @@ def test_it_filters_tasks_and_methods(tab: browser.Page, report: Report) -> None
     assert "agrees" not in verdicts
 
 
+def test_it_has_the_table_over_tasks(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    cells = "[...document.querySelectorAll('table[data-name=overall] tbody tr')].map(r => r.cells[{}].textContent)"
+    tab.evaluate(
+        "document.querySelector('table[data-name=overall] thead tr:last-child th:nth-child(2) button').click()"
+    )
+    values = [float(text.split(" (")[0]) for text in tab.evaluate(cells.format(1))]
+    assert len(values) > 1
+    assert values == sorted(values, reverse=True)
+    tab.click("#method-chips [data-key=CPO]")
+    assert "CPO" not in tab.evaluate(cells.format(0))
+
+
 def test_it_sorts_numbers_as_numbers_and_dashes_last(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
     column = "[...document.querySelectorAll('table[data-name=main_safety] tbody tr')].map(r => r.cells[{}].textContent)"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.csv
 import pytest
 
 from sbtrpo import cli
+from sbtrpo.benchmark.collect import overall, read_table
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,12 +21,26 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / "tables"
 
 
-@pytest.mark.parametrize("name", ["main_safety", "main_reward", "comparison_summary"])
+@pytest.mark.parametrize("name", ["main_safety", "main_reward", "overall", "comparison_summary"])
 def test_the_documented_tables_are_those_of_the_committed_runs(tables: Path, name: str) -> None:
     made = [line for line in (tables / f"{name}.md").read_text().splitlines() if line.startswith("|")]
     documented = (ROOT / "docs" / "results.md").read_text().splitlines()
     assert len(made) > 4
     assert [line for line in made if line not in documented] == []
+
+
+def test_the_committed_table_over_tasks_is_that_of_the_committed_runs(tables: Path) -> None:
+    committed = pyarrow.csv.read_csv(ROOT / "results" / "circle_hopper-overall.csv").to_pylist()
+    rows = overall(read_table(ROOT / "results" / "circle_hopper.parquet")).to_pylist()
+    assert [row["algo"] for row in committed] == [row["algo"] for row in rows]
+    numbers = [name for name, value in rows[0].items() if isinstance(value, float) and "iqm" in name]
+    assert len(numbers) == 6
+    printed = (tables / "overall.md").read_text()
+    for row, same in zip(rows, committed, strict=True):
+        assert [row[name] for name in numbers] == pytest.approx([same[name] for name in numbers])
+        for name in ("normalised_safe_reward", "safety_probability"):
+            mean, low, high = (row[f"{name}_iqm{end}"] for end in ("", "_low", "_high"))
+            assert f"{mean:.2f} ({low:.2f} to {high:.2f})" in printed  # the report has the same numbers
 
 
 def test_other_files_are_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

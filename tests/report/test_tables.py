@@ -87,6 +87,49 @@ def test_what_is_in_no_table_of_the_paper_stands_beside_sb_trpo() -> None:
     assert labels == ["SB-TRPO", "SB-TRPO, β = 0.6", "SB-TRPO, β = 0.7", "SB-TRPO, β = 0.8", "SB-TRPO, β = 0.9", "CRPO"]
 
 
+def ending(task: str, algo: str, seed: int, reward: float, safety: float, **settings: Any) -> dict[str, Any]:
+    """A run whose last epochs have these values."""
+    one = samples.run(task, algo, seed, epochs=30, **settings)
+    one["safe_reward"], one["safety_probability"] = (np.array([99.0] * 10 + [x] * 20) for x in (reward, safety))
+    return one
+
+
+def test_the_table_over_tasks_has_values_by_hand() -> None:
+    found = [
+        ending(GOAL, "sb-trpo", 0, 10, 1),
+        ending(GOAL, "sb-trpo", 1, 6, 1),
+        ending(CIRCLE, "sb-trpo", 0, 300, 1),
+        ending(CIRCLE, "sb-trpo", 1, 100, 1),
+        *(ending(task, "cpo", seed, 0, 0.5) for task in (GOAL, CIRCLE) for seed in (0, 1)),
+        ending(GOAL, "sb-trpo", 0, 1000, 1, beta=0.9),  # not on both: neither a row nor the best run
+    ]
+    table = tables.overall(read_runs(samples.table(found)))
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["SB-TRPO", "0.80 (0.47 to 1.00)", "1.00 (1.00 to 1.00)", "2", "4"],
+        ["CPO", "0.00 (0.00 to 0.00)", "0.50 (0.50 to 0.50)", "2", "4"],
+    ]
+    assert [[cell.bold for cell in row[1:3]] for row in table.rows] == [[True, True], [False, False]]
+    assert "all runs on Point Goal, Car Circle, and" in table.caption
+    assert "not run on all of these tasks: SB-TRPO, β = 0.9." in table.caption
+
+
+def test_the_table_over_tasks_has_variants_in_the_order_of_the_others() -> None:
+    methods: list[tuple[str, dict[str, Any]]] = [
+        ("cpo", {"cost_limit": 15.0}), ("crpo", {}), ("cpo", {}), ("sb-trpo", {"beta": 0.6}), ("sb-trpo", {}),
+    ]  # fmt: skip
+    runs = read_runs(samples.table([samples.run(GOAL, algo, epochs=2, **settings) for algo, settings in methods]))
+    table = tables.overall(runs)
+    assert [row[0].text for row in table.rows] == ["SB-TRPO", "SB-TRPO, β = 0.6", "CPO", "CPO, limit 15", "CRPO"]
+    assert list(table.row_tags) == [[f"method:{row[0].text}"] for row in table.rows]
+
+
+def test_the_table_over_tasks_needs_both_metrics() -> None:
+    whole = [samples.run(GOAL, algo, epochs=2) for algo in ("sb-trpo", "cpo")]
+    whole[0]["safety_probability"] = np.full(2, np.nan)
+    with pytest.raises(Missing, match="no two methods that ran on the same tasks"):
+        tables.overall(read_runs(samples.table(whole)))
+
+
 def test_the_least_update_time_is_bold_and_the_papers_stand_beside() -> None:
     fast, slow = samples.run(GOAL, "sb-trpo", epochs=2), samples.run(GOAL, "cpo", epochs=2)
     fast["update_seconds"], slow["update_seconds"] = np.array([0.1, 0.3]), np.array([2.0, 2.0])
@@ -107,6 +150,9 @@ def test_hyperparameters_differ_from_the_papers_table_exactly_where_its_code_doe
     }
     assert found == {
         ("Policy Batch Size", "CUP"): "64 (20000)",
+        ("Conjugate Gradient (C.G.) Iterations", "SB-TRPO"): "at most 50 (50)",
+        ("Conjugate Gradient (C.G.) Iterations", "SB-TRPO, both critics"): "at most 50 (50)",
+        ("P3O, C3PO κ", "C3PO"): "5 to 50 (50.0)",
         ("Critic Hidden Layers", "SB-TRPO"): "– (64, 64)",
         ("Clip Coefficient", "CPPO-PID"): "0.2 (–)",
         ("Lagrangian Initial Value", "RCPO"): "0.001 (–)",
@@ -128,6 +174,7 @@ def test_hyperparameters_are_those_that_ran() -> None:
 def test_parts_without_runs_say_what_they_need() -> None:
     runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo", epochs=2)]))
     for make, sentence in (
+        (lambda: tables.overall(runs), "no two methods that ran on the same tasks"),
         (lambda: tables.cost_limit(runs), "cost limit above 0"),
         (lambda: tables.advantage(runs), "advantage estimate"),
         (lambda: tables.others(runs, "safety"), "beyond the paper"),
