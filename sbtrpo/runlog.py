@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 from sbtrpo.config import TrainConfig
 from sbtrpo.config_file import read_config, write_config
 from sbtrpo.curves import curves_png
+from sbtrpo.errors import UserError
 from sbtrpo.files import sync_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -277,7 +278,10 @@ class _Table:
         rows = list(csv.reader(self._lines()))
         if not rows:
             return {}
-        values = np.array(rows[1:], dtype=np.float64).reshape(len(rows) - 1, len(rows[0]))
+        try:
+            values = np.array(rows[1:], dtype=np.float64).reshape(len(rows) - 1, len(rows[0]))
+        except ValueError as error:
+            raise self._damaged() from error
         return dict(zip(rows[0], values.T, strict=True))
 
     def _lines(self) -> list[str]:
@@ -287,9 +291,17 @@ class _Table:
         content = self.path.read_bytes().decode()
         return [line for line in content.splitlines(keepends=True) if line.endswith("\n")]
 
-    @staticmethod
-    def _epochs(lines: list[str]) -> list[int]:
-        return [int(float(row["epoch"])) for row in csv.DictReader(lines)]
+    def _epochs(self, lines: list[str]) -> list[int]:
+        try:
+            return [int(float(row["epoch"])) for row in csv.DictReader(lines)]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged() from error
+
+    def _damaged(self) -> UserError:
+        return UserError(
+            f"{self.path} is damaged: a row is not all numbers, as if two commands had written to it; mend or delete"
+            " that row, or train anew"
+        )
 
 
 class _Episodes:

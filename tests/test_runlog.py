@@ -22,6 +22,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config_file import read_config, write_config
 from sbtrpo.curves import trailing_means
 from sbtrpo.display import Display
+from sbtrpo.errors import UserError
 from sbtrpo.runlog import RunFolder, default_path
 
 CONFIG = TrainConfig(
@@ -324,3 +325,14 @@ def test_logged_rows_are_on_the_disk_when_the_call_returns(tmp_path: Path, monke
     run.log_epoch(row(1))
     run.close()
     assert synced[-1] == (tmp_path / "metrics.csv").read_bytes() != b""
+
+
+@pytest.mark.parametrize("row", ["epoch,reward\n", "one,2\n", "1\n"])
+def test_a_damaged_table_is_named_with_what_to_do(tmp_path: Path, row: str) -> None:
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    log(run, 1, 2)
+    run.close()
+    with (tmp_path / "run" / "metrics.csv").open("a") as file:
+        file.write(row)
+    with pytest.raises(UserError, match=r"metrics\.csv is damaged: .* mend or delete that row"):
+        RunFolder.open(tmp_path / "run").metrics()

@@ -47,30 +47,21 @@ class PairRow:
 
 def main(runs: Runs, half: str) -> Table:
     """The paper's methods on all tasks: one half of the main table, pooled over the last epochs and all seeds."""
-    what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
-    return _pair_table(
-        f"main_{half}",
-        f"Final {what}",
-        [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)],
-        runs,
-        half,
-        caption=f"Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together. {LEGEND}",
+    return _main_table(
+        runs, half, "main", "", f"Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together."
     )
 
 
 def main_across_seeds(runs: Runs, half: str) -> Table:
     """The same of the last epoch alone, with the deviation between seeds."""
+    values = "Mean ± standard deviation between seeds of the last epoch's value; one seed has no deviation."
+    return _main_table(runs, half, "seeds", ", across seeds", values, runs.across_seeds)
+
+
+def _main_table(runs: Runs, half: str, name: str, how: str, values: str, get: Get | None = None) -> Table:
     what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
-    return _pair_table(
-        f"seeds_{half}",
-        f"Final {what}, across seeds",
-        [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)],
-        runs,
-        half,
-        caption="Mean ± standard deviation between seeds of the last epoch's value; one seed has no deviation."
-        f" {LEGEND}",
-        get=runs.across_seeds,
-    )
+    rows = [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)]
+    return _pair_table(f"{name}_{half}", f"Final {what}{how}", rows, runs, half, caption=f"{values} {LEGEND}", get=get)
 
 
 def cost_limit(runs: Runs) -> Table:
