@@ -21,7 +21,7 @@ import numpy as np
 import sbtrpo
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import PAPER_TASKS
-from sbtrpo.speed import measure_speed
+from sbtrpo.tools.speed import measure_speed
 
 
 def reset_seconds(pool: sbtrpo.Pool) -> float:

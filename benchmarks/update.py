@@ -35,14 +35,15 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, report
-from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.focops import FOCOPS
 from sbtrpo.algorithms.sb_trpo import safety_share
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.catalogue import METHODS
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy, flatten
-from sbtrpo.training import Trainer
+from sbtrpo.config.catalogue import METHODS
+from sbtrpo.learning.training import Trainer
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 
 SAMPLES, OBSERVATION, ACTIONS = 20_000, 60, 2
 CRITIC_BATCH, L2, MAX_NORM = 128, 1e-3, 40.0

@@ -23,18 +23,18 @@ __all__ = [
 if TYPE_CHECKING:
     from sbtrpo.config import TrainConfig
     from sbtrpo.envs import Pool, make_pool, task_ids
-    from sbtrpo.evaluation import evaluate, load_policy
-    from sbtrpo.training import resume, train
+    from sbtrpo.learning.training import resume, train
+    from sbtrpo.runs.evaluation import evaluate, load_policy
 else:
     _LATER = {
         "Pool": "envs",
         "TrainConfig": "config",
-        "evaluate": "evaluation",
-        "load_policy": "evaluation",
+        "evaluate": "runs.evaluation",
+        "load_policy": "runs.evaluation",
         "make_pool": "envs",
-        "resume": "training",
+        "resume": "learning.training",
         "task_ids": "envs",
-        "train": "training",
+        "train": "learning.training",
     }
     """Where the names are, imported on first use: MuJoCo and torch take seconds together."""
 

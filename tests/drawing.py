@@ -2,8 +2,8 @@
 
 import functools
 
-from sbtrpo.envs.graphics import NoGraphicsError
-from sbtrpo.envs.render import probe
+from sbtrpo.envs.view.graphics import NoGraphicsError
+from sbtrpo.envs.view.render import probe
 
 
 @functools.cache

@@ -23,9 +23,9 @@ def fresh(code: str) -> str:
     [
         "import sbtrpo",
         "import sbtrpo; sbtrpo.task_ids(); sbtrpo.TrainConfig()",
-        "from sbtrpo.cli import main; main(['tasks'])",
-        "from sbtrpo.cli import main; main(['tasks', 'SafetyCarGoal1-v0'])",
-        "from sbtrpo.cli import main; main(['algorithms'])",
+        "from sbtrpo.cli.app import main; main(['tasks'])",
+        "from sbtrpo.cli.app import main; main(['tasks', 'SafetyCarGoal1-v0'])",
+        "from sbtrpo.cli.app import main; main(['algorithms'])",
     ],
 )
 def test_who_only_looks_waits_neither_for_the_engine_nor_for_the_learner(code: str) -> None:

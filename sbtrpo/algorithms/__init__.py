@@ -10,7 +10,6 @@ from sbtrpo.algorithms.c3po import C3PO
 from sbtrpo.algorithms.c_trpo import CTRPO
 from sbtrpo.algorithms.cpo import CPO
 from sbtrpo.algorithms.cppo_pid import CPPOPID
-from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.crpo import CRPO
 from sbtrpo.algorithms.cup import CUP
 from sbtrpo.algorithms.focops import FOCOPS
@@ -24,7 +23,8 @@ from sbtrpo.algorithms.sb_trpo import SBTRPO
 from sbtrpo.algorithms.trpo import TRPO
 from sbtrpo.algorithms.trpo_lag import TRPOLag
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.policy import Policy
 
 IMPLEMENTATIONS: dict[str, type[Method]] = {
     "sb-trpo": SBTRPO,

@@ -11,11 +11,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.critics import Critics
 from sbtrpo.algorithms.multipliers import Multiplier
 from sbtrpo.config import TrainConfig
-from sbtrpo.distributions import Array
-from sbtrpo.policy import Policy, flatten
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 
 Diagnostics = dict[str, float]
 

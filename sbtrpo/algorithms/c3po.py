@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.critics import critic_losses
 from sbtrpo.algorithms.first_order import Samples
-from sbtrpo.algorithms.networks import Floats, clip_together
 from sbtrpo.algorithms.p3o import P3O
+from sbtrpo.nets.critics import critic_losses
+from sbtrpo.nets.stack import Floats, clip_together
 
 
 class C3PO(P3O):

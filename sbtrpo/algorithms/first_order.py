@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
-from sbtrpo.algorithms.critics import Critics, critic_losses
-from sbtrpo.algorithms.networks import Adam, Floats, Stack, clip_together, one_blas_thread
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy
+from sbtrpo.nets.critics import Critics, critic_losses
+from sbtrpo.nets.policy import Policy
+from sbtrpo.nets.stack import Adam, Floats, Stack, clip_together, one_blas_thread
 
 Doubles = NDArray[np.float64]
 

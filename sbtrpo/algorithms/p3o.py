@@ -11,7 +11,7 @@ import numpy as np
 
 from sbtrpo.algorithms.base import Diagnostics
 from sbtrpo.algorithms.first_order import Doubles, FirstOrderMethod, Pass, Samples, Slopes, clipped
-from sbtrpo.algorithms.networks import Floats
+from sbtrpo.nets.stack import Floats
 
 
 class P3O(FirstOrderMethod):

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
-from sbtrpo.algorithms.critics import critic_losses
-from sbtrpo.config import KLReduction, TrainConfig
-from sbtrpo.policy import MLP, Policy, flatten, unflatten
+from sbtrpo.config.train import KLReduction, TrainConfig
+from sbtrpo.nets.critics import critic_losses
+from sbtrpo.nets.network import MLP, flatten, unflatten
+from sbtrpo.nets.policy import Policy
 
 
 class Linearised:

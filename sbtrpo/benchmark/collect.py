@@ -31,7 +31,7 @@ from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig
-from sbtrpo.config_file import read_config
+from sbtrpo.config.file import read_config
 from sbtrpo.files import write_atomically
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")

@@ -22,12 +22,12 @@ from rich.console import Console
 
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
-from sbtrpo.display import Display
 from sbtrpo.envs import Pool, make_pool
-from sbtrpo.envs.foreign import is_foreign
-from sbtrpo.rollout import Rollout
-from sbtrpo.runlog import RunFolder
-from sbtrpo.training import Recorder, Trainer, interruptible, restore
+from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.learning.display import Display
+from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.training import Recorder, Trainer, interruptible, restore
+from sbtrpo.runs.folder import RunFolder
 
 Nested = dict[str, Any]
 Result = tuple[Any, ...]

@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from sbtrpo.catalogue import method
 from sbtrpo.config import TrainConfig
-from sbtrpo.config_file import checked
+from sbtrpo.config.catalogue import method
+from sbtrpo.config.file import checked
 from sbtrpo.envs import get_spec
-from sbtrpo.envs.foreign import is_foreign
-from sbtrpo.runlog import default_path
+from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.runs.folder import default_path
 
 SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""

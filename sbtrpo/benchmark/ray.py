@@ -1,7 +1,7 @@
 """Runs on a Ray cluster: the same jobs as tasks, which Ray starts anew on another node when theirs fails.
 
 The runs' folder must be on storage that all nodes see. A task that is started anew finds the checkpoints of the one
-before it there and goes on from them; the claim on the run (`sbtrpo.benchmark.claims`) keeps the two apart.
+before it there and goes on from them; the claim on the run (`sbtrpo.runs.claims`) keeps the two apart.
 """
 
 from __future__ import annotations

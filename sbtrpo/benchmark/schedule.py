@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from sbtrpo.benchmark.claims import holder
 from sbtrpo.benchmark.pack import pack_key
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import LOG, Failure, Progress, is_done, last_words, progress
 from sbtrpo.benchmark.view import Row, View
 from sbtrpo.benchmark.worker import BUSY, Job
 from sbtrpo.config import TrainConfig
-from sbtrpo.training import interruptible
+from sbtrpo.learning.training import interruptible
+from sbtrpo.runs.claims import holder
 
 Status = Literal["waiting", "running", "elsewhere", "done", "failed", "interrupted"]
 REFRESH_SECONDS = 1.0

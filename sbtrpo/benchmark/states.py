@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from sbtrpo.benchmark.claims import holder
 from sbtrpo.config import TrainConfig
 from sbtrpo.files import write_atomically
+from sbtrpo.runs.claims import holder
 
 State = Literal["pending", "running", "interrupted", "failed", "done"]
 LOG, FAILURE = "log.txt", "failed.json"

@@ -12,7 +12,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from sbtrpo.display import LiveView
+from sbtrpo.learning.display import LiveView
 
 ROWS = 25
 """The most runs that the live table shows."""

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from sbtrpo.benchmark.claims import Busy, Claim
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import FAILURE, is_done
 from sbtrpo.config import TrainConfig
+from sbtrpo.runs.claims import Busy, Claim
 
 BUSY = 75
 """Exit status where others work on all runs of the job."""
@@ -67,9 +67,9 @@ def environment() -> dict[str, str]:
 
 def work(job: Job) -> int:
     """Train a job's runs; returns the exit status."""
-    from sbtrpo import training  # here: a worker that has nothing to do need not import torch
     from sbtrpo.benchmark.pack import train_pack
-    from sbtrpo.runlog import RunFolder
+    from sbtrpo.learning import training  # here: a worker that has nothing to do need not import torch
+    from sbtrpo.runs.folder import RunFolder
 
     with ExitStack() as claims:
         mine: list[Path] = []

@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from sbtrpo.envs.registry import get_spec, task_ids
-from sbtrpo.seeding import Floats
+from sbtrpo.envs.streams import Floats
 
 if TYPE_CHECKING:
     from sbtrpo.envs.pool import LayoutRng, Pool
@@ -144,7 +144,7 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
         if self.render_mode is None:
             return None
         if self._renderer is None:
-            from sbtrpo.envs.render import Renderer  # few need it
+            from sbtrpo.envs.view.render import Renderer  # few need it
 
             self._renderer = Renderer(self.pool, *self._size, window=self.render_mode == "human")
         if self.render_mode == "human":

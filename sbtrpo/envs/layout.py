@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs.spec import NavigationSpec, Rectangle
+from sbtrpo.envs.streams import Floats, Ints, Streams, uniform
 from sbtrpo.errors import UserError
-from sbtrpo.seeding import Floats, Ints, Streams, uniform
 
 ATTEMPTS = 100
 RESTARTS = 10_000

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from sbtrpo.envs.arrays import Array, all_finite, copy, none_of, some, suspicious
-from sbtrpo.envs.foreign import is_foreign
+from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
 
@@ -240,7 +240,7 @@ def make_pool(
     ((4, 60), (4,), ['cost_hazards', 'cost_vases_contact', 'cost_vases_velocity'])
     """
     if isinstance(task, str) and is_foreign(task):
-        from sbtrpo.envs.adapters import make_env_pool
+        from sbtrpo.envs.foreign.pool import make_env_pool
 
         return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
     return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from sbtrpo import catalogue
 from sbtrpo.benchmark import statistics
-from sbtrpo.config import TrainConfig
-from sbtrpo.curves import SMOOTHING
+from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.report import paper
+from sbtrpo.runs.curves import SMOOTHING
 
 Floats = NDArray[np.float64]
 Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Method
-from sbtrpo.algorithms.critics import Critics
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy, flatten
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 
 COMMON = (
     "kl", "surrogate_r_change", "surrogate_c_change", "surrogate_r_predicted", "surrogate_c_predicted",

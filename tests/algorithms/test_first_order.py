@@ -16,9 +16,9 @@ from torch.distributions import Normal, kl_divergence
 from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.cup import CUP
 from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Samples, clipped
-from sbtrpo.algorithms.networks import Floats
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.policy import Policy
+from sbtrpo.nets.policy import Policy
+from sbtrpo.nets.stack import Floats
 from tests.algorithms.samples import COMMON, make, make_batch, make_policy, start, theta_of
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from sbtrpo import catalogue
 from sbtrpo.algorithms import IMPLEMENTATIONS
 from sbtrpo.algorithms.base import Diagnostics, Method
 from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import TrustRegionMethod
-from sbtrpo.config import TrainConfig
-from sbtrpo.training import Trainer
+from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.learning.training import Trainer
 from tests.algorithms.samples import COMMON, everything, make_batch, start, theta_of
 
 METHODS = list(catalogue.METHODS)

@@ -12,8 +12,9 @@ from torch import Tensor
 from sbtrpo.algorithms.base import Batch, Diagnostics, Trial
 from sbtrpo.algorithms.sb_trpo import SBTRPO, Direction, combine, safety_share
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.config import KLReduction, TrainConfig
-from sbtrpo.policy import Policy, flatten
+from sbtrpo.config.train import KLReduction, TrainConfig
+from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp
 from tests.algorithms.samples import COMMON, make_batch, make_policy
 

@@ -7,8 +7,9 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.trust_region import Linearised, TrustRegion, conjugate_gradient, line_search
-from sbtrpo.config import KLReduction
-from sbtrpo.policy import MLP, Policy, flatten, unflatten
+from sbtrpo.config.train import KLReduction
+from sbtrpo.nets.network import MLP, flatten, unflatten
+from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import spd
 from tests.algorithms.samples import make_batch, make_policy
 

@@ -10,7 +10,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import Ended
 from sbtrpo.benchmark.worker import Job
-from sbtrpo.config_file import write_config
+from sbtrpo.config.file import write_config
 
 TOY = {"task": "ToyCorridor-v0", "num_envs": 2, "steps_per_epoch": 100, "total_steps": 300}
 HEADER = "epoch,steps,reward,cost,safety_probability,safe_reward"

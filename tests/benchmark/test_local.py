@@ -66,12 +66,12 @@ def test_a_dry_run_lists_the_runs_and_starts_none(tmp_path: Path) -> None:
 def test_environments_of_other_packages_are_tasks_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They have processes of their own, and share no simulator even in a pack."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    settings = {**TINY, "tasks": ["tests.envs.foreign_worlds:Walk-v0"], "num_seeds": 2}
+    settings = {**TINY, "tasks": ["tests.envs.foreign.worlds:Walk-v0"], "num_seeds": 2}
     configs = make_plan(None, settings).runs()
     assert {pack_key(config) for config in configs} == {None}
     assert benchmark(None, settings, tmp_path, workers=2, pack=2, quiet=True) == 0
     assert [progress(run_path(tmp_path, config)).epoch for config in configs] == [2, 2]
-    assert set(collect(tmp_path).table["task"].to_pylist()) == {"tests.envs.foreign_worlds:Walk-v0"}
+    assert set(collect(tmp_path).table["task"].to_pylist()) == {"tests.envs.foreign.worlds:Walk-v0"}
 
 
 # ---- kills -------------------------------------------------------------------------------------------------------

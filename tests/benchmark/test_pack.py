@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import sbtrpo
-from sbtrpo import TrainConfig, training
+from sbtrpo import TrainConfig
 from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
 from sbtrpo.benchmark.states import LOG
-from sbtrpo.runlog import RunFolder
-from sbtrpo.training import Trainer
+from sbtrpo.learning import training
+from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import toy
 
 TOY = [toy(seed=0), toy(seed=1000), toy(seed=0, algo="cpo", critic_passes=1), toy(seed=0, beta=0.9)]

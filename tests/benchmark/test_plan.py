@@ -13,7 +13,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import make_plan
 from sbtrpo.benchmark.plan import Plan, relevant, run_path
 from sbtrpo.benchmark.settings import GridSettings, given
-from sbtrpo.runlog import default_path
+from sbtrpo.runs.folder import default_path
 
 PLANS = Path(__file__).parents[2] / "plans"
 PAPER_COMMAND = GridSettings(

@@ -13,7 +13,6 @@ import pytest
 from rich.console import Console
 
 from sbtrpo.benchmark import schedule
-from sbtrpo.benchmark.claims import Claim
 from sbtrpo.benchmark.command import report
 from sbtrpo.benchmark.local import LocalLauncher, describe_exit
 from sbtrpo.benchmark.plan import run_path
@@ -21,6 +20,7 @@ from sbtrpo.benchmark.schedule import Result, Scheduler
 from sbtrpo.benchmark.states import LOG, Failure, Progress, last_words, progress, state
 from sbtrpo.benchmark.view import Row, View
 from sbtrpo.benchmark.worker import BUSY, THREAD_VARIABLES, Job, environment, work
+from sbtrpo.runs.claims import Claim
 from tests.benchmark.folders import FakeLauncher, finish, toy, write_run
 
 RUNS = [toy(seed=seed) for seed in range(4)]

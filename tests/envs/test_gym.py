@@ -162,9 +162,9 @@ def test_pictures_are_the_renderers_business(monkeypatch: pytest.MonkeyPatch) ->
         def close(self) -> None:
             calls.append("closed")
 
-    module = ModuleType("sbtrpo.envs.render")
+    module = ModuleType("sbtrpo.envs.view.render")
     module.Renderer = Renderer  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "sbtrpo.envs.render", module)
+    monkeypatch.setitem(sys.modules, "sbtrpo.envs.view.render", module)
 
     env = SafetyEnv(GOAL, render_mode="rgb_array", width=64, height=48)
     env.reset(seed=0)

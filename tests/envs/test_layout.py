@@ -7,9 +7,10 @@ import pytest
 
 import sbtrpo
 from sbtrpo.envs.layout import Layouts, draw_place, places, sample_layout
+from sbtrpo.envs.original import OriginalStreams
 from sbtrpo.envs.registry import get_spec
 from sbtrpo.envs.spec import NavigationSpec
-from sbtrpo.seeding import CounterStreams, OriginalStreams
+from sbtrpo.envs.streams import CounterStreams
 
 TASKS = [task for task in sbtrpo.task_ids() if "Velocity" not in task]
 

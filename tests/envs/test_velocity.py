@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 import sbtrpo
+from sbtrpo.envs.original import OriginalStreams
 from sbtrpo.envs.physics.cpu import _keep_log_file_out_of_the_way
 from sbtrpo.envs.registry import get_spec
 from sbtrpo.envs.robots import RUNNERS
 from sbtrpo.envs.scene import compile_velocity
 from sbtrpo.envs.spec import VelocitySpec
+from sbtrpo.envs.streams import CounterStreams
 from sbtrpo.envs.tasks.noise import normal
 from sbtrpo.envs.tasks.velocity import is_healthy
-from sbtrpo.seeding import CounterStreams, OriginalStreams
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbtrpo.catalogue import METHODS
 from sbtrpo.config import TrainConfig
-from sbtrpo.evaluation import play
-from sbtrpo.training import Trainer
+from sbtrpo.config.catalogue import METHODS
+from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.evaluation import play
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ import pytest
 
 from sbtrpo.benchmark.collect import collect
 from sbtrpo.config import TrainConfig
+from sbtrpo.learning.training import train
 from sbtrpo.report import Report, build, page, watch
 from sbtrpo.report.build import _names
 from sbtrpo.report.canvas import files
 from sbtrpo.report.planes import convex_combination
 from sbtrpo.report.runs import Variant, read_runs
-from sbtrpo.training import train
 from tests.report import samples
 
 GOAL = "SafetyPointGoal2-v0"

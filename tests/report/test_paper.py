@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbtrpo.catalogue import METHODS
+from sbtrpo.config.catalogue import METHODS
 from sbtrpo.report import paper
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow.csv
 import pytest
 
-from sbtrpo import cli
 from sbtrpo.benchmark.collect import overall, read_table
+from sbtrpo.cli import app as cli
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow
 import pytest
 
-from sbtrpo.curves import trailing_means
 from sbtrpo.report.runs import Variant, read_runs, trailing_mean
 from sbtrpo.report.tables import hyperparameters
+from sbtrpo.runs.curves import trailing_means
 from tests.report import samples
 
 GOAL, CIRCLE = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0"

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 import sbtrpo
-from sbtrpo import TrainConfig, checkpoint
+from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Batch, Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.catalogue import METHODS
-from sbtrpo.runlog import RunFolder
-from sbtrpo.training import Trainer, TrainingError
+from sbtrpo.config.catalogue import METHODS
+from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.runs import checkpoint
+from sbtrpo.runs.folder import RunFolder
 from tests.algorithms.samples import COMMON
 
 TRUST_REGION = [name for name, method in METHODS.items() if method.family == "trust region"]

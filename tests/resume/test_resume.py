@@ -19,8 +19,8 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.runlog import RunFolder
-from sbtrpo.training import Trainer, TrainingError
+from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.runs.folder import RunFolder
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
 SMALL = TrainConfig(num_envs=4, steps_per_epoch=400, total_steps=2_000, seed=1)
@@ -90,7 +90,7 @@ def assert_same_episodes(a: Path, b: Path) -> None:
 @pytest.mark.parametrize("config", [TOY, SMALL], ids=["toy", "mujoco"])
 def test_a_restored_trainer_continues_bit_for_bit(config: TrainConfig, advantage: Any, tmp_path: Path) -> None:
     """Through a checkpoint on disk, with critics, baselines, sleeping bodies and all."""
-    from sbtrpo import checkpoint
+    from sbtrpo.runs import checkpoint
 
     config = dataclasses.replace(config, advantage=advantage, critic_passes=2)
     trainer = Trainer(config)

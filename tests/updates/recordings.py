@@ -18,9 +18,10 @@ import torch
 
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Method
-from sbtrpo.algorithms.critics import Critics
 from sbtrpo.config import TrainConfig
-from sbtrpo.policy import Policy, flatten
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 
 FOLDER = Path(os.environ.get("SBTRPO_UPDATES") or Path(__file__).parent.parent / "data" / "updates")
 ALGORITHMS = {

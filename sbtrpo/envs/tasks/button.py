@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs.arrays import Array, any_of
+from sbtrpo.envs.streams import Ints
 from sbtrpo.envs.tasks.costs import pressed_buttons
-from sbtrpo.envs.tasks.navigation import Navigation, Worlds
-from sbtrpo.seeding import Ints
+from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.envs.tasks.worlds import Worlds
 
 DARK_STEPS = 10
 """For so many steps after a press the buttons are neither seen nor do they cost."""

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs.arrays import Array
-from sbtrpo.envs.tasks.navigation import Navigation, Worlds
-from sbtrpo.seeding import Ints
+from sbtrpo.envs.streams import Ints
+from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.envs.tasks.worlds import Worlds
 
 
 class Circle(Navigation):

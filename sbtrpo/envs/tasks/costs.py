@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.scene import Scene, TouchReading
 from sbtrpo.envs.spec import NavigationSpec
-
-if TYPE_CHECKING:
-    from sbtrpo.envs.tasks.navigation import Worlds
+from sbtrpo.envs.tasks.worlds import Worlds
 
 VASE_SPEED_LIMIT = 1e-4
 """A vase at this speed (m/s) or above counts as moving, whoever moves it."""

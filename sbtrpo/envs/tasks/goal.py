@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sbtrpo.envs.arrays import Array
-from sbtrpo.envs.tasks.navigation import Navigation, Worlds
+from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.envs.tasks.worlds import Worlds
 
 
 class Goal(Navigation):

@@ -6,7 +6,6 @@ goal is reached.
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -20,44 +19,15 @@ from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.envs.streams import Ints, make_streams
 from sbtrpo.envs.tasks.base import Outcome
 from sbtrpo.envs.tasks.costs import Cost, cost_functions
-from sbtrpo.seeding import Ints, make_streams
+from sbtrpo.envs.tasks.worlds import Worlds
 
 GREMLIN_TRAVEL = 0.35
 REWARD_LIMIT = 10.0
 _MEMORY = ("objects", "to_go", "target", "timer")
 """Arrays of `Worlds` that the task owns; the others are the engine's."""
-
-
-@dataclasses.dataclass
-class Worlds:
-    """The arrays that task logic reads, each with a leading world axis; live for all worlds, or a selection of rows."""
-
-    position: Array
-    """(N, 3) the robot's centre."""
-    frame: Array
-    """(N, 3, 3) the robot's orientation."""
-    sensors: Array
-    """(N, nsensordata)"""
-    objects: Array
-    """(N, M, 3) centres of all objects, in placement order."""
-    offset: Array
-    """(N, M, 2) from the robot's centre to the objects'."""
-    squared: Array
-    """(N, M) squares of those distances."""
-    free_velocity: Array
-    """(N, F, 3) linear velocities of the free objects, in qpos order."""
-    to_go: Array
-    """(N,) the distance to go after the last step or re-targeting."""
-    target: Array
-    """(N,) int, the target button."""
-    timer: Array
-    """(N,) int, steps for which the buttons stay dark."""
-
-    def at(self, rows: Array) -> Worlds:
-        """A copy of these rows."""
-        return Worlds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
 
 
 class Navigation(ABC):

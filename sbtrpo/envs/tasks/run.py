@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.envs.arrays import Array
-from sbtrpo.envs.tasks.navigation import Navigation, Worlds
-from sbtrpo.seeding import Ints
+from sbtrpo.envs.streams import Ints
+from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.envs.tasks.worlds import Worlds
 
 FAR_GOAL = -1000.0
 """The place to run to is (0, this), which no episode is long enough to reach."""

@@ -14,8 +14,8 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from sbtrpo.envs.spec import CorridorSpec
+from sbtrpo.envs.streams import Floats, Ints, make_streams, uniform
 from sbtrpo.envs.tasks.base import Outcome
-from sbtrpo.seeding import Floats, Ints, make_streams, uniform
 
 STRIDE = 0.1
 STRIP = 0.5

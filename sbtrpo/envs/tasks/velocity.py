@@ -13,9 +13,9 @@ from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.robots import RUNNERS, Runner
 from sbtrpo.envs.spec import VelocitySpec
+from sbtrpo.envs.streams import Ints, make_streams, uniform
 from sbtrpo.envs.tasks.base import Outcome
 from sbtrpo.envs.tasks.noise import normal
-from sbtrpo.seeding import Ints, make_streams, uniform
 
 FRESH = ("cfrc_ext",)
 """Parts of the observation that belong to the state after the step. All other fields of the engine are, as in the

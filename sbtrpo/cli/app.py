@@ -1,0 +1,460 @@
+"""The command line: `sbtrpo --help` lists the commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+from sbtrpo.benchmark.settings import GridSettings, given
+from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.envs import describe
+from sbtrpo.errors import UserError
+from sbtrpo.tools import algorithm_docs
+
+if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
+    from sbtrpo.runs.evaluation import Evaluation
+
+app = tyro.extras.SubcommandApp()
+NOTHING_GIVEN = GridSettings()
+NOBODY_READS, INTERRUPTED = 141, 130
+"""Exit codes when the output's reader has left, as in `sbtrpo tasks | head`, and after Ctrl-C: what shells report."""
+
+
+@app.command
+def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out: Path = Path("demo")) -> None:
+    """Look at a random policy, train SB-TRPO for a few minutes, and look at what became of it.
+
+    Args:
+        task: a task id; `sbtrpo tasks` lists them.
+        epochs: of 20,000 steps each.
+        seed: of worlds, network and noise.
+        out: the folder for pictures and run; an earlier demo in it is replaced.
+    """
+    from sbtrpo.tools.demo import run_training_demo
+
+    run_training_demo(task, epochs, seed, out)
+
+
+@app.command
+def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out: Path = Path("look.png")) -> None:
+    """Roll out a random policy, print its return, cost and safety, and draw the worlds from above.
+
+    Args:
+        task: a task id; `sbtrpo tasks` lists them.
+        worlds: how many worlds step together.
+        seed: of the worlds and of the actions.
+        out: where the picture goes, a name that ends in .png.
+    """
+    from sbtrpo.tools.demo import run_demo
+
+    run_demo(task, worlds, seed, out)
+
+
+@app.command
+def train(
+    config: Annotated[TrainConfig, tyro.conf.arg(name="")],
+    num_seeds: int = 1,
+    out: Path | None = None,
+    quiet: bool = False,
+    wandb: bool = False,
+) -> None:
+    """Train a policy. The task may also stand first: `sbtrpo train SafetyPointGoal2-v0 --beta 0.8`.
+
+    Args:
+        config: the settings.
+        num_seeds: runs with seeds `seed`, `seed` + 1000, ..., one after the other.
+        out: the run's folder (a folder in it for each seed, if there are several).
+        quiet: show nothing.
+        wandb: also log to Weights & Biases.
+    """
+    from sbtrpo.benchmark.plan import relevant
+    from sbtrpo.learning import training
+
+    if num_seeds < 1:
+        raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
+    settings, kept = dataclasses.asdict(config), relevant(config)
+    if ignored := [name for name, value in dataclasses.asdict(kept).items() if value != settings[name]]:
+        print(f"sbtrpo: {', '.join(ignored)} left out, which {config.algo} does not use", file=sys.stderr)
+    for k in range(num_seeds):
+        one = dataclasses.replace(kept, seed=kept.seed + 1000 * k)
+        folder = out / f"seed{one.seed}" if out is not None and num_seeds > 1 else out
+        path = training.train(one, folder, quiet, wandb)
+        if not quiet:
+            print(f"The run is in {path}")
+
+
+@app.command
+def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = False) -> None:
+    """Continue a stopped or killed run as if it had never stopped.
+
+    Args:
+        run: the run's folder.
+        quiet: show nothing.
+        wandb: also log to Weights & Biases.
+    """
+    from sbtrpo.learning import training
+
+    training.resume(run, quiet, wandb)
+
+
+@app.command
+def evaluate(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 100,
+    seed: int = 7,
+    deterministic: bool = False,
+    which: str = "last",
+    json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
+
+    Args:
+        run: the run's folder.
+        episodes: how many.
+        seed: of the layouts and of the policy's noise; take one that training did not use.
+        deterministic: act by the policy's mean instead of sampling.
+        which: the checkpoint: last, best, or an epoch's number.
+        json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
+    """
+    from sbtrpo.runs import evaluation
+
+    found = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
+    text = json.dumps(found.as_dict(), indent=2)
+    if json_only:
+        print(text)
+        return
+    (run / "evaluation.json").write_text(text + "\n")
+    Console().print(_evaluation_table(found))
+
+
+def _checkpoint(which: str) -> Any:
+    if which not in ("last", "best") and not which.isdigit():
+        raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
+    return int(which) if which.isdigit() else which
+
+
+def _evaluation_table(found: Evaluation) -> Table:
+    how = "mean action" if found.deterministic else "sampled actions"
+    table = Table(box=box.SIMPLE_HEAD, title=f"{found.task}: {found.episodes} fresh episodes, {how}")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    low, high = found.safety_probability_interval
+    table.add_row("reward", f"{found.reward:.3f} ± {found.reward_std:.3f}")
+    table.add_row("cost", f"{found.cost:.3f} ± {found.cost_std:.3f}")
+    table.add_row("safety probability", f"{found.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
+    table.add_row("safe reward", f"{found.safe_reward:.3f}")
+    table.add_row("violation probability, 95 % upper bound", f"{found.violation_probability_upper:.3f}")
+    table.add_row("worlds that failed", str(found.faults))
+    return table
+
+
+@app.command
+def benchmark(
+    plan: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[PLAN]")] = None,
+    settings: Annotated[GridSettings, tyro.conf.arg(name="")] = NOTHING_GIVEN,
+    out: Path = Path("runs"),
+    workers: int | None = None,
+    threads: int = 0,
+    pack: int = 1,
+    retries: int = 2,
+    launcher: Literal["local", "ray"] = "local",
+    address: str = "auto",
+    dry_run: bool = False,
+    quiet: bool = False,
+) -> int:
+    """Train a grid of tasks, algorithms, settings and seeds; what is finished is skipped, what stopped goes on.
+
+    Args:
+        plan: a file such as plans/smoke.toml; the settings below override it, or make the grid without one.
+        settings: of the runs; one that is given several values is an axis of the grid.
+        out: the folder of the runs.
+        workers: processes at once; one for each core if left out.
+        threads: of each process; 0 shares the cores out.
+        pack: learners of one task that share a simulator.
+        retries: how often a failed run is tried again.
+        launcher: processes on this machine, or Ray tasks on a cluster.
+        address: of the Ray cluster.
+        dry_run: list the runs, and run none.
+        quiet: show nothing but failures.
+    """
+    from sbtrpo.benchmark import command
+
+    return command.benchmark(
+        plan, given(settings), out, workers, threads, pack, retries, launcher, address, dry_run, quiet
+    )
+
+
+@app.command
+def collect(runs: tyro.conf.Positional[Path], out: Path | None = None, quiet: bool = False) -> None:
+    """Gather all runs below a folder into one tidy Parquet table, and print their final metrics.
+
+    Args:
+        runs: the folder.
+        out: the table's name.
+        quiet: print nothing.
+    """
+    from sbtrpo.benchmark import command
+
+    command.collect_runs(runs, out, quiet)
+
+
+@app.command
+def report(
+    runs: tyro.conf.Positional[Path], out: Path = Path("report"), watch: bool = False, interval: float = 30.0
+) -> None:
+    """Write the paper's tables and figures, a comparison with its numbers, and a page, from whatever runs exist.
+
+    Args:
+        runs: the folder of the runs, or the table that `sbtrpo collect` made of them.
+        out: the report's folder.
+        watch: refresh the report until Ctrl-C.
+        interval: seconds between two looks, with `watch`.
+    """
+    from sbtrpo.benchmark.collect import collect as gather
+    from sbtrpo.benchmark.collect import read_table
+    from sbtrpo.report import build
+    from sbtrpo.report import watch as keep_watching
+
+    videos = None if runs.is_file() else runs
+
+    def read() -> tuple[Any, list[str]]:
+        if runs.is_file():
+            return read_table(runs), []
+        found = gather(runs)
+        return found.table, [found.sentence(), *found.unreadable.values()]
+
+    if watch:
+        keep_watching(read, out, videos, interval)
+        return
+    table, notes = read()
+    written = build(table, out, videos, notes)
+    for note in notes[1:]:
+        print(note)
+    for part in written.skipped:
+        print(f"left out: {part.part}: {part.why}")
+    print(written.index)
+
+
+@app.command
+def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None) -> None:
+    """List the tasks, or show one: every part of its observation, its objects, and what costs.
+
+    Args:
+        task: an id, or a TOML file that describes a task.
+    """
+    console = Console(highlight=False)
+    if task is None:
+        console.print(_table(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
+        return
+    found = describe.describe(task)
+    console.print(f"[bold]{escape(found.id)}[/bold]")
+    for what, sentence in found.facts:
+        console.print(f"{escape(what)}: {escape(sentence)}")
+    sheets = {"observation": found.observation, "objects": found.objects, "costs": found.costs}
+    for title, sheet in sheets.items():
+        if sheet.rows:
+            console.print(_table(sheet, title))
+
+
+@app.command
+def check(task: tyro.conf.Positional[str], seconds: float = 5.0, seed: int = 0) -> int:
+    """Try an environment, and tell what to change before training on it.
+
+    Args:
+        task: `my_package:MyEnv-v0`, or a task of this package.
+        seconds: how long to try.
+        seed: of the episodes.
+    """
+    from sbtrpo.envs.foreign.check import check_environment
+
+    report = check_environment(task, seconds, seed)
+    for line in report.lines():
+        print(line)
+    return 0 if report.ok else 1
+
+
+@app.command
+def record(
+    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None,
+    compare: tuple[Path, ...] = (),
+    episodes: int = 3,
+    seed: int = 7,
+    out: Path | None = None,
+    deterministic: bool = False,
+    which: str = "last",
+    width: int = 640,
+    height: int = 480,
+    speed: float = 2.0,
+    camera: Literal["auto", "far", "top", "follow"] = "auto",
+) -> None:
+    """Film a run's policy, as MP4 and GIF; what costs flashes red.
+
+    Args:
+        run: the run's folder.
+        compare: (further) runs on the same task, filmed side by side in the same layouts.
+        episodes: how many, one after the other.
+        seed: of the layouts and of the policy's noise.
+        out: the name of the video; by default video.mp4 in the run's folder.
+        deterministic: act by the policy's mean instead of sampling.
+        which: the checkpoint: last, best, or an epoch's number.
+        width: of one run's picture, in pixels.
+        height: likewise.
+        speed: how many times as fast as the simulated clock.
+        camera: where to look from.
+    """
+    from sbtrpo.media import recording
+    from sbtrpo.media.video import NO_ENCODER
+
+    runs = [path for path in (run, *compare) if path is not None]
+    if not runs:
+        raise ValueError("name a run's folder, or several with --compare")
+    with Progress(*Progress.get_default_columns(), transient=True) as bar:
+        frames = bar.add_task("filming", total=None)
+
+        def progress(done: int, total: int) -> None:
+            bar.update(frames, completed=done, total=total)
+
+        films = recording.record(
+            runs[0], episodes, seed, out, runs[1:], deterministic, _checkpoint(which), width, height,
+            speed=speed, camera=camera, progress=progress,
+        )  # fmt: skip
+    for path in films:
+        print(path)
+    if not any(path.suffix == ".mp4" for path in films):
+        print(NO_ENCODER)
+
+
+@app.command
+def trajectories(
+    run: tyro.conf.Positional[Path],
+    episodes: int = 40,
+    seed: int = 7,
+    out: Path | None = None,
+    deterministic: bool = False,
+    which: str = "last",
+) -> None:
+    """Draw many episodes of a run's policy from above, safe ones and unsafe ones apart.
+
+    Args:
+        run: the run's folder.
+        episodes: how many.
+        seed: of the layouts and of the policy's noise.
+        out: the name of the picture; by default trajectories.png in the run's folder.
+        deterministic: act by the policy's mean instead of sampling.
+        which: the checkpoint: last, best, or an epoch's number.
+    """
+    from sbtrpo.media.trajectories import draw_trajectories
+
+    print(draw_trajectories(run, episodes, seed, out, deterministic, _checkpoint(which)))
+
+
+@app.command
+def export(
+    run: tyro.conf.Positional[Path],
+    format: Literal["onnx", "torchscript"] = "onnx",
+    out: Path | None = None,
+    stochastic: bool = False,
+    which: str = "last",
+) -> None:
+    """Write a run's policy, normaliser and scaling of actions included, as one file that needs nothing of this package.
+
+    Args:
+        run: the run's folder.
+        format: onnx or torchscript.
+        out: the file's name; by default policy.onnx or policy.pt in the run's folder.
+        stochastic: sample actions from a second input, `noise`, instead of acting by the mean.
+        which: the checkpoint: last, best, or an epoch's number.
+    """
+    from sbtrpo.runs import export as writer
+
+    print(writer.export(run, format, out, not stochastic, _checkpoint(which)))
+
+
+@app.command
+def doctor(seconds: float = 10.0) -> int:
+    """Print what a bug report needs and what is missing here, each with the command that mends it.
+
+    Args:
+        seconds: of the speed test; 0 leaves it out.
+    """
+    from sbtrpo.tools import doctor as physician
+
+    findings = physician.examine(seconds)
+    physician.report(findings)
+    return 0 if physician.healthy(findings) else 1
+
+
+@app.command
+def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[NAME]")] = None) -> None:
+    """List the algorithms, or show one: what it does, its settings, and the quirks of its published code.
+
+    Args:
+        name: of an algorithm; hyphens and underscores are alike.
+    """
+    console = Console(highlight=False)
+    if name is None:
+        title = "`sbtrpo algorithms <name>` shows the settings of one"
+        console.print(_table(algorithm_docs.methods(), title))
+        return
+    method = catalogue.method(name)
+    console.print(f"[bold]{escape(method.title)}[/bold] ({escape(method.name)}): {escape(method.summary)}")
+    console.print(f"Source: {escape(method.source)}")
+    console.print(_table(algorithm_docs.settings(method), "settings, as of fidelity paper"))
+    console.print(_table(algorithm_docs.quirks(method), "what fidelity decides"))
+
+
+def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Table:
+    """Names in one piece, all else as wide as the terminal allows."""
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    for k, column in enumerate(listing.columns):
+        table.add_column(column, no_wrap=k == 0)
+    for row in listing.rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        try:
+            return _run(list(sys.argv[1:] if args is None else args))
+        finally:
+            sys.stdout.flush()  # here, where an error can still be caught
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
+        return NOBODY_READS
+    except KeyboardInterrupt:
+        print("sbtrpo: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # as Rich ends it
+            return NOBODY_READS
+        raise
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
+        arguments.insert(1, "--task")  # the task may stand first
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # environments of the user's own may lie in the working directory
+    about = "Reinforcement learning under hard safety constraints."
+    try:
+        code = app.cli(prog="sbtrpo", description=about, args=arguments)
+    except BrokenPipeError:
+        raise
+    except (UserError, ValueError, OSError, ImportError) as error:
+        print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
+        return 2
+    return code if isinstance(code, int) else 0

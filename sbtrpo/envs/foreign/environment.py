@@ -1,0 +1,212 @@
+"""One foreign environment: made by its name, held to the rules of docs/environments.md, vectors in and out."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from sbtrpo.envs.streams import Floats
+
+Info = dict[str, Any]
+FlatAction = spaces.Box | spaces.Discrete
+
+FORMS = (
+    '(obs, reward, terminated, truncated, info) with info["cost"], or (obs, reward, cost, terminated, truncated, info)'
+)
+"""What `step` may return."""
+FIXED = ("reward", "cost", "terminated", "truncated", "goal_met")
+"""Columns of a step's values; cost components and the observation follow."""
+
+
+class UnfitEnvironment(ValueError):  # noqa: N818
+    """An environment that does not keep to the rules of docs/environments.md; the message says what to change."""
+
+
+def is_foreign(task: str) -> bool:
+    """Whether a task is somebody else's environment, named "module:EnvId".
+
+    >>> is_foreign("my_package:MyEnv-v0"), is_foreign("SafetyPointGoal2-v0"), is_foreign("sbtrpo:SafetyPointGoal2-v0")
+    (True, False, False)
+    """
+    return ":" in task and not task.startswith("sbtrpo:") and not task.endswith(".toml")  # C:/my/task.toml is a file
+
+
+def make_environment(task: str) -> gymnasium.Env[Any, Any]:
+    """The environment "module:EnvId", without the wrappers that know five values only; the pool does their work."""
+    module, _, name = task.partition(":")
+    if not module or not name or ":" in name:
+        raise UnfitEnvironment(f"{task!r} is no task; name a module and an environment, such as my_package:MyEnv-v0")
+    if module == "__main__":
+        raise UnfitEnvironment(f"{task} lives in a script; move it into a module, for worker processes import it")
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UnfitEnvironment(
+            f"{task} cannot be made: {error}; it must be installed, or lie in the working directory"
+        ) from error
+    except Exception as error:
+        raise UnfitEnvironment(f"{task} cannot be made: `import {module}` raised {one_line(error)}") from error
+    try:
+        return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise UnfitEnvironment(
+            f"{task} cannot be made: `import {module}` does not register {name!r} with Gymnasium ({one_line(error)})"
+        ) from error
+    except Exception as error:
+        raise UnfitEnvironment(f"{task} cannot be made: its constructor raised {one_line(error)}") from error
+
+
+def time_limit(env: gymnasium.Env[Any, Any]) -> int | None:
+    """The `max_episode_steps` with which an environment was registered."""
+    made = env.unwrapped.spec
+    registered = gymnasium.registry.get(made.id) if made is not None else None
+    return None if registered is None else registered.max_episode_steps
+
+
+def flat_observation_space(task: str, space: spaces.Space[Any]) -> spaces.Box:
+    """As one vector of numbers: dicts and tuples in a row, discrete parts one-hot."""
+    if not _is_vector(space):
+        raise UnfitEnvironment(
+            f"{task}: observations in {space} are no vector of fixed size; use Box, Discrete or Dict"
+        )
+    flat = spaces.flatten_space(space)
+    assert isinstance(flat, spaces.Box)
+    return spaces.Box(flat.low.astype(np.float64), flat.high.astype(np.float64), dtype=np.float64)
+
+
+def _is_vector(space: spaces.Space[Any]) -> bool:
+    """Whether flattening gives numbers that mean something to a network; Gymnasium flattens text, too."""
+    if isinstance(space, spaces.Dict):
+        return all(map(_is_vector, space.values()))
+    if isinstance(space, spaces.Tuple):
+        return all(map(_is_vector, space))
+    return isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def flat_action_space(task: str, space: spaces.Space[Any]) -> FlatAction:
+    """Bounded numbers as one vector, or a choice that counts from 0."""
+    if isinstance(space, spaces.Discrete):
+        return spaces.Discrete(int(space.n))
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        raise UnfitEnvironment(f"{task}: actions in {space} are not supported; use a Box of floats or Discrete")
+    if not space.is_bounded():
+        raise UnfitEnvironment(f"{task}: the action space has infinite bounds; give it the range that makes sense")
+    return spaces.Box(space.low.ravel().astype(np.float64), space.high.ravel().astype(np.float64), dtype=np.float64)
+
+
+def split_step(task: str, result: Any) -> tuple[Any, Any, Any, Any, Any, Info]:
+    """(obs, reward, cost, terminated, truncated, info) of a `step` in either form."""
+    if not isinstance(result, tuple) or len(result) not in (5, 6):
+        form = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
+        raise UnfitEnvironment(f"{task}: step returned {form}; it must return {FORMS}")
+    if len(result) == 6:
+        return result
+    obs, reward, terminated, truncated, info = result
+    if "cost" not in info:
+        raise UnfitEnvironment(
+            f'{task}: a step gave no cost; put info["cost"] into every step (0.0 where nothing is violated), or return'
+            " six values (obs, reward, cost, terminated, truncated, info)"
+        )
+    return obs, reward, info["cost"], terminated, truncated, info
+
+
+def number(task: str, name: str, value: Any) -> float:
+    """A scalar of any numeric kind as a float."""
+    if type(value) is float:
+        return value
+    try:
+        return float(np.asarray(value, np.float64).item())
+    except (TypeError, ValueError) as error:
+        raise UnfitEnvironment(f"{task}: {name} must be a number, got {value!r}") from error
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a pool has to know about an environment."""
+
+    observation_space: spaces.Box
+    action_space: FlatAction
+    cost_names: tuple[str, ...]
+    episode_length: int | None
+
+
+class World:
+    """One environment: vectors in and out, whatever its spaces and its form of `step`."""
+
+    def __init__(self, task: str) -> None:
+        self.task = task
+        self.env = make_environment(task)
+        self.observation_space = flat_observation_space(task, self.env.observation_space)
+        self.action_space = flat_action_space(task, self.env.action_space)
+
+    def reset(self, seed: int) -> Floats:
+        """Begin an episode; returns the observation, (obs_dim,)."""
+        result = self.env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise UnfitEnvironment(f"{self.task}: reset must take a seed and return (obs, info)")
+        return self._flat(result[0])
+
+    def step(self, action: NDArray[Any], cost_names: Sequence[str]) -> Floats:
+        """One step; returns `FIXED`, the cost components and the observation in a row."""
+        result = self.env.step(self.to_environment(action))
+        obs, reward, cost, terminated, truncated, info = split_step(self.task, result)
+        cost = number(self.task, "cost", cost)
+        if cost < 0:
+            raise UnfitEnvironment(f"{self.task}: a step cost {cost:g}; costs must be >= 0, what is good is reward")
+        fixed = (number(self.task, "reward", reward), cost, bool(terminated), bool(truncated))
+        components = [number(self.task, name, info.get(name, 0.0)) for name in cost_names]
+        return np.concatenate([[*fixed, bool(info.get("goal_met", False)), *components], self._flat(obs)])
+
+    def describe(self, seed: int) -> Description:
+        """Look at one step."""
+        space = self.env.action_space
+        space.seed(seed)
+        try:
+            self.reset(seed)
+            info = split_step(self.task, self.env.step(space.sample()))[-1]
+        except UnfitEnvironment:
+            raise
+        except Exception as error:
+            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
+        names = tuple(sorted(name for name, value in info.items() if name.startswith("cost_") and np.ndim(value) == 0))
+        return Description(self.observation_space, self.action_space, names, time_limit(self.env))
+
+    def to_environment(self, action: NDArray[Any]) -> Any:
+        """A flat action in the environment's own form."""
+        space = self.env.action_space
+        if isinstance(space, spaces.Discrete):
+            return space.start + int(action)
+        assert isinstance(space, spaces.Box)
+        return action.reshape(space.shape).astype(space.dtype)
+
+    def _flat(self, obs: Any) -> Floats:
+        try:
+            flat = np.asarray(spaces.flatten(self.env.observation_space, obs), np.float64)
+        except Exception as error:
+            raise UnfitEnvironment(
+                f"{self.task}: an observation does not fit the observation space ({one_line(error)})"
+            ) from error
+        if flat.shape != self.observation_space.shape:
+            raise UnfitEnvironment(
+                f"{self.task}: an observation has {flat.size} entries but the observation space"
+                f" {self.observation_space.shape[0]}; correct the space or the observation"
+            )
+        return flat
+
+    def close(self) -> None:
+        """Let go of the environment, whatever state it is in."""
+        with contextlib.suppress(Exception):
+            self.env.close()
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, for the middle of a sentence."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,307 @@
+"""Foreign environments as a pool: any Gymnasium environment that tells its cost, in worker processes.
+
+Workers reset some of their worlds with given seeds, or step all. The pool decides what follows: time limits, new
+episodes, and what is to be done about a world that fails.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from sbtrpo.envs.foreign.environment import FIXED, Description, Info, UnfitEnvironment, is_foreign
+from sbtrpo.envs.foreign.workers import Worker
+from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.envs.streams import Floats, Ints
+from sbtrpo.errors import UserError
+
+__all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "is_foreign", "make_env_pool"]
+Flags = NDArray[np.bool_]
+
+GIVE_UP = 5
+"""A world that fails so many times in a row before its first good step ends the run."""
+
+
+class EnvironmentFailure(UserError, RuntimeError):  # noqa: N818
+    """An environment that fails again and again."""
+
+
+def episode_seed(seed: int, world: int, episode: int) -> int:
+    """The seed with which a world's episode begins: of the pool's seed, the world's index and the count of episodes.
+
+    >>> episode_seed(0, 1, 2) == episode_seed(0, 1, 2) != episode_seed(0, 2, 1)
+    True
+    """
+    # 31 bits: some simulators take no more.
+    return int(np.random.SeedSequence((seed, world, episode)).generate_state(1)[0] >> 1)
+
+
+def _close_all(workers: list[Worker]) -> None:
+    while workers:
+        workers.pop().close()
+
+
+@dataclass(frozen=True)
+class ForeignSpec:
+    """What a task's spec is to others."""
+
+    id: str
+    episode_length: int
+
+
+@dataclass(frozen=True)
+class ForeignTask:
+    """What a task is to others."""
+
+    observation_size: int
+    cost_names: tuple[str, ...]
+    observation_slices: dict[str, slice]
+
+
+class EnvPool:
+    """N worlds of a foreign environment, with the interface of `Pool`.
+
+    Observations are flattened to (N, obs_dim) float64. Actions are (N, action_dim) floats in the environment's own
+    bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete.
+
+    Episode k of world i begins with a reset to `episode_seed(seed, i, k)`, so that it does not depend on the number of
+    worlds or processes, nor on what befell others. A world that raises, gives numbers that are not finite, or whose
+    process dies is isolated as in `Pool`: its step earns nothing, its episode is truncated, its last good observation
+    is final, and `faults` counts it.
+    """
+
+    restores_exactly = False
+    """Foreign simulators cannot be saved: `load_state_dict` begins new episodes in all worlds."""
+
+    def __init__(
+        self, task: str, num_worlds: int, seed: int = 0, threads: int = 0, episode_length: int | None = None
+    ) -> None:
+        for name, value, least in (("num_worlds", num_worlds, 1), ("seed", seed, 0), ("threads", threads, 0)):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        self.num_worlds = n = int(num_worlds)
+        self._seed = int(seed)
+        self._workers: list[Worker] = []
+        self._finalizer = weakref.finalize(self, _close_all, self._workers)
+        rows = np.array_split(np.arange(n), min(n, threads or available_cores()))
+        self._workers += [Worker(task, part) for part in rows]
+        found = self._describe(task)
+        length = episode_length or found.episode_length
+        if length is None:
+            self.close()
+            raise UnfitEnvironment(
+                f"{task} has no time limit; register it with max_episode_steps=..., so that episodes end"
+            )
+        self.spec = ForeignSpec(task, int(length))
+        self.single_observation_space, self.single_action_space = found.observation_space, found.action_space
+        size = found.observation_space.shape[0]
+        self.task = ForeignTask(size, found.cost_names, {"observation": slice(0, size)})
+        self.faults = 0
+        """Worlds that failed and were reset, since the pool was made."""
+        self.last_error = ""
+        """What was wrong with the last of them."""
+        self._obs: Floats | None = None
+        self._episodes: Ints = np.zeros(n, np.int64)  # begun so far
+        self._steps: Ints = np.zeros(n, np.int64)
+        self._stillborn: Ints = np.zeros(n, np.int64)  # failures since the last good step
+        self._sums: Floats = np.zeros((3 + len(found.cost_names), n))  # return, cost, goals, cost components
+        self._told: set[str] = set()
+
+    def _describe(self, task: str) -> Description:
+        first = self._workers[0]
+        first.ask("describe", episode_seed(self._seed, 0, 0))
+        found = first.answer()
+        if isinstance(found, Description):
+            return found
+        self.close()
+        if found is None:
+            raise EnvironmentFailure(f"{task}: the process died in the first episode; try the environment by itself")
+        raise found
+
+    # ---- the interface of Pool ---------------------------------------------------------------------------------
+
+    def reset(self, seed: int | None = None) -> tuple[Floats, Info]:
+        """Begin new episodes in all worlds; with a seed, from the first episode of that seed."""
+        if seed is not None:
+            self._seed = int(seed)
+            self._episodes[:] = 0
+        if self._obs is None:
+            self._obs = np.zeros((self.num_worlds, self.task.observation_size))
+        self._begin(np.arange(self.num_worlds))
+        self._steps[:] = 0
+        self._sums[:] = 0.0
+        return self._obs.copy(), {}
+
+    def step(self, action: NDArray[Any]) -> tuple[Floats, Floats, Floats, Flags, Flags, Info]:
+        """Apply one action to each world."""
+        action, names = self._checked(action), self.task.cost_names
+        assert self._obs is not None
+        values, errors = self._exchange(
+            {w: ("step", action[worker.rows], names) for w, worker in enumerate(self._workers)}
+        )
+        table = np.zeros((self.num_worlds, len(FIXED) + len(names) + self.task.observation_size))
+        for row, value in values.items():
+            table[row] = value
+            if not np.isfinite(value).all():
+                errors[row] = "an observation, reward or cost was not finite"
+        fault = np.zeros(self.num_worlds, np.bool_)
+        fault[list(errors)] = True
+        self._stillborn[~fault] = 0
+        table[fault] = 0.0
+        fixed, components, obs = np.split(table, (len(FIXED), len(FIXED) + len(names)), axis=1)
+        reward, cost, terminated, truncated, goal_met = fixed.T.copy()
+        obs = np.where(fault[:, None], self._obs, obs)
+        for row, error in errors.items():
+            self._count_fault(row, error)
+
+        self._sums += np.concatenate([[reward, cost, goal_met], components.T])
+        self._steps += 1
+        self._obs = obs.copy()
+        done = terminated.astype(np.bool_)
+        cut = truncated.astype(np.bool_) | fault | (self._steps >= self.spec.episode_length)
+        info: Info = dict(zip(names, components.T.copy(), strict=True))
+        info |= {"goal_met": goal_met.astype(np.bool_), "fault": fault}
+        if (done | cut).any():
+            lost = self._begin(np.flatnonzero(done | cut))
+            fault |= lost
+            cut |= lost
+            self._report(done | cut, obs, info)
+        return self._obs.copy(), reward, cost, done, cut, info
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed and counters; the worlds themselves cannot be saved."""
+        return {"seed": self._seed, "episodes": self._episodes.copy(), "faults": np.asarray(self.faults)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin the episodes that follow those which the saved pool had begun, in all worlds."""
+        if len(state["episodes"]) != self.num_worlds:
+            raise ValueError(
+                f"the state does not fit this pool, {self.num_worlds} worlds of {self.spec.id};"
+                " make the pool with the num_worlds of the saved one"
+            )
+        self._seed = int(state["seed"])
+        self._episodes[:] = state["episodes"]
+        self.faults = int(state["faults"])
+        self.reset()
+
+    @property
+    def last_obs(self) -> Floats:
+        """The observations to act on next: (N, obs_dim)."""
+        if self._obs is None:
+            raise RuntimeError("a pool has no observation before its first reset; call pool.reset() first")
+        return self._obs.copy()
+
+    def close(self) -> None:
+        """End the worker processes. A pool that is no longer used does so by itself."""
+        self._finalizer()
+
+    # ---- its parts ---------------------------------------------------------------------------------------------
+
+    def _checked(self, action: NDArray[Any]) -> NDArray[Any]:
+        if self._obs is None:
+            raise RuntimeError("step was called before reset; call pool.reset() first")
+        action, space = np.asarray(action), self.single_action_space
+        shape = (self.num_worlds, *(space.shape or ()))
+        if action.shape != shape:
+            raise ValueError(f"action must have shape {shape}, got {action.shape}")
+        if isinstance(space, spaces.Discrete):
+            if not np.issubdtype(action.dtype, np.integer) or action.min() < 0 or action.max() >= space.n:
+                raise ValueError(f"actions must be integers from 0 to {space.n - 1}, got {action}")
+            return action
+        if not np.isfinite(action).all():
+            world = int(np.flatnonzero(~np.isfinite(action).all(axis=1))[0])
+            raise ValueError(f"action of world {world} is not finite: {action[world]}; check the policy's output")
+        within: NDArray[Any] = np.clip(action, space.low, space.high)
+        return within
+
+    def _exchange(self, messages: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Floats], dict[int, str]]:
+        """Tell workers what to do, all at once; returns results and errors by world."""
+        if not self._workers:
+            raise RuntimeError("the pool is closed; make another one")
+        for w, message in messages.items():
+            self._workers[w].ask(*message)
+        answers = {w: self._workers[w].answer() for w in messages}
+        results: dict[int, Floats] = {}
+        errors: dict[int, str] = {}
+        for w, answer in answers.items():
+            rows = self._workers[w].rows.tolist()
+            if isinstance(answer, UnfitEnvironment):
+                self.close()
+                raise answer
+            if answer is None:
+                errors |= dict.fromkeys(rows, "its process died or did not answer")
+            else:
+                results |= {rows[k]: value for k, value in answer[0].items()}
+                errors |= {rows[k]: error for k, error in answer[1].items()}
+        return results, errors
+
+    def _begin(self, rows: Ints) -> Flags:
+        """Start the next episodes of these worlds, and of those which a process that dies of it takes along: (N,)."""
+        assert self._obs is not None
+        lost = np.zeros(self.num_worlds, np.bool_)
+        waiting = set(rows.tolist())
+        while waiting:
+            messages: dict[int, tuple[Any, ...]] = {}
+            for w, worker in enumerate(self._workers):
+                mine = {k: row for k, row in enumerate(worker.rows.tolist()) if row in waiting}
+                if mine:
+                    seeds = {k: episode_seed(self._seed, row, int(self._episodes[row])) for k, row in mine.items()}
+                    messages[w] = ("reset", seeds)
+            self._episodes[list(waiting)] += 1
+            results, errors = self._exchange(messages)
+            for row, obs in results.items():
+                self._obs[row] = obs
+                if not np.isfinite(obs).all():
+                    errors[row] = "the first observation of an episode was not finite"
+            waiting = set(errors)
+            lost[list(waiting)] = True
+            for row, error in errors.items():
+                self._count_fault(row, error)
+        lost[rows] = False
+        return lost
+
+    def _count_fault(self, row: int, error: str) -> None:
+        self.faults += 1
+        self.last_error = error
+        self._stillborn[row] += 1
+        if self._stillborn[row] >= GIVE_UP:
+            self.close()
+            raise EnvironmentFailure(
+                f"{self.spec.id}: world {row} failed {GIVE_UP} times in a row without a good step, at last because:"
+                f" {error}"
+            )
+        if error not in self._told:
+            self._told.add(error)
+            warnings.warn(f"a world of {self.spec.id} failed and begins anew: {error}", RuntimeWarning, stacklevel=3)
+
+    def _report(self, ended: Flags, obs: Floats, info: Info) -> None:
+        """Tell of the ended episodes, and count from 0 for the next ones."""
+        info["final_obs"] = obs
+        names = ("return", "cost", "goals", *self.task.cost_names)
+        info["episode"] = {name: np.where(ended, total, 0.0) for name, total in zip(names, self._sums, strict=True)}
+        info["episode"]["length"] = np.where(ended, self._steps, 0)
+        info["_final_obs"] = info["_episode"] = ended
+        self._steps[ended] = 0
+        self._sums[:, ended] = 0.0
+
+
+def make_env_pool(
+    task: str, num_worlds: int = 20, seed: int = 0, threads: int = 0, episode_length: int | None = None
+) -> EnvPool:
+    """A pool of worlds of a foreign environment.
+
+    Args:
+        task: "module:EnvId"; importing the module registers the environment with Gymnasium.
+        num_worlds: how many worlds step together.
+        seed: of the episodes.
+        threads: worker processes; 0 takes one for each core that this process may use.
+        episode_length: the time limit, if not the one that the environment was registered with.
+    """
+    return EnvPool(task, num_worlds, seed, threads, episode_length)

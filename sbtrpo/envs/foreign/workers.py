@@ -1,0 +1,158 @@
+"""Processes that hold foreign environments, several each, and do as they are told.
+
+Gymnasium's own `AsyncVectorEnv` does not serve here: it takes a process for each world, it is lost when one of them
+dies, and it does not know the six-value `step` of Safety Gymnasium.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from sbtrpo.envs.foreign.environment import Description, UnfitEnvironment, World, one_line
+from sbtrpo.envs.streams import Floats, Ints
+
+PATIENCE = 300.0
+"""Seconds after which a worker that does not answer counts as dead."""
+
+
+class Host:
+    """The worlds of one worker process, made when they are first reset and anew after an error."""
+
+    def __init__(self, task: str, count: int) -> None:
+        self.task = task
+        self.worlds: list[World | None] = [None] * count
+
+    def describe(self, seed: int) -> Description:
+        """Of the first world."""
+        return self._world(0).describe(seed)
+
+    def reset(self, seeds: Mapping[int, int]) -> tuple[dict[int, Floats], dict[int, str]]:
+        """Begin episodes with these seeds; returns the observations, and what went wrong elsewhere."""
+        obs: dict[int, Floats] = {}
+        errors: dict[int, str] = {}
+        for k, seed in seeds.items():
+            with self._guarded(k, errors):
+                obs[k] = self._world(k).reset(seed)
+        return obs, errors
+
+    def step(self, actions: NDArray[Any], cost_names: Sequence[str]) -> tuple[dict[int, Floats], dict[int, str]]:
+        """Step all worlds; returns the values of each, and what went wrong elsewhere."""
+        values: dict[int, Floats] = {}
+        errors: dict[int, str] = {}
+        for k, action in enumerate(actions):
+            with self._guarded(k, errors):
+                values[k] = self._world(k).step(action, cost_names)
+        return values, errors
+
+    def _world(self, k: int) -> World:
+        world = self.worlds[k]
+        if world is None:
+            world = self.worlds[k] = World(self.task)
+        return world
+
+    @contextlib.contextmanager
+    def _guarded(self, k: int, errors: dict[int, str]) -> Iterator[None]:
+        """Note an error and drop its world; one that no new episode would mend goes through."""
+        try:
+            yield
+        except UnfitEnvironment:
+            raise
+        except Exception as error:
+            errors[k] = one_line(error)
+            if (world := self.worlds[k]) is not None:
+                world.close()
+            self.worlds[k] = None
+
+    def close(self) -> None:
+        """Let go of all worlds."""
+        for world in self.worlds:
+            if world is not None:
+                world.close()
+
+
+def _serve(connection: Connection, task: str, count: int) -> None:
+    """A worker's life: answer until the line is cut."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its epoch first
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what the environment may import; the cores are taken
+    host = Host(task, count)
+    with threadpool_limits(1), contextlib.suppress(EOFError, OSError):
+        while True:
+            command, *arguments = connection.recv()
+            try:
+                answer = getattr(host, command)(*arguments)
+            except UnfitEnvironment as error:
+                answer = error
+            connection.send(answer)
+    host.close()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep new processes from running the user's script once more: they need nothing from it."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
+    """Run `target(line, *arguments)` in a new process; returns our end of the line."""
+    # Not forked: threads of torch and MuJoCo would not survive it.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    with _without_main():
+        process.start()
+    theirs.close()
+    return ours, process
+
+
+def stop_process(line: Connection, process: BaseProcess, patience: float = 5.0) -> None:
+    """Cut the line, upon which the process should end within some seconds."""
+    line.close()
+    process.join(patience)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    process.close()
+
+
+class Worker:
+    """The pool's end of the line to a process with worlds; a process that dies is replaced."""
+
+    def __init__(self, task: str, rows: Ints) -> None:
+        self.task, self.rows = task, rows
+        self._line, self._process = start_process(_serve, task, len(rows))
+
+    def ask(self, *message: Any) -> None:
+        """Send a command; `answer` tells if there is nobody to hear it."""
+        with contextlib.suppress(OSError):
+            self._line.send(message)
+
+    def answer(self) -> Any:
+        """The reply, or None if the process died; another one is there then, with worlds not yet reset."""
+        with contextlib.suppress(EOFError, OSError):
+            if self._line.poll(PATIENCE):
+                return self._line.recv()
+        self._process.kill()
+        self.close()
+        self._line, self._process = start_process(_serve, self.task, len(self.rows))
+        return None
+
+    def close(self) -> None:
+        """End the process; it closes its worlds first."""
+        stop_process(self._line, self._process)

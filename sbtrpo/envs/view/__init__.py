@@ -1,0 +1,1 @@
+"""Pictures of worlds: from above, and in three dimensions."""

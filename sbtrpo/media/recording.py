@@ -1,0 +1,374 @@
+"""Videos of trained policies: whole episodes in the scene, costs marked, alone or side by side with others.
+
+The episodes are played first, and what there is to see of each step is kept (`View`, a few hundred numbers); drawing
+comes after. All runs of a comparison play the same layouts: those of the first episodes of a pool's worlds, which
+depend on the seed alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from sbtrpo.envs import Pool, get_spec, make_pool
+from sbtrpo.envs.arrays import to_numpy
+from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.envs.streams import Floats
+from sbtrpo.envs.view.render import ROBOT, Frame, Renderer, View
+from sbtrpo.envs.view.stage import Camera
+from sbtrpo.media.video import Gif, Mp4, ffmpeg
+from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.evaluation import load_policy
+from sbtrpo.runs.folder import RunFolder
+
+Which: TypeAlias = Literal["last", "best"] | int
+Progress: TypeAlias = Callable[[int, int], None]
+"""Told how many frames are done, and how many there are."""
+
+MAX_PANELS = 4
+FLASH_SECONDS = 0.2
+"""What costs stays red for at least this long."""
+END_SECONDS = 1.0
+"""How long the last picture of an episode stands."""
+LEAST_FONT = 6
+"""Pixels: smaller letters cannot be read."""
+_INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c", "#f4f5f7"
+
+
+# ---- playing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Step:
+    """One step of all worlds, for those whose first episode was still running when it was taken."""
+
+    running: NDArray[np.bool_]
+    """(N,) for which worlds the rest counts."""
+    ended: NDArray[np.bool_]
+    """(N,) whose first episode this step ended: these worlds already stand at the start of their next one."""
+    reward: Floats
+    cost: Floats
+    info: dict[str, Any]
+
+
+def first_episodes(pool: Pool, policy: Policy, seed: int, deterministic: bool) -> Iterator[Step]:
+    """Play the first episode of every world of a pool that was just reset, step by step."""
+    noise = torch.Generator().manual_seed(seed)
+    running = np.ones(pool.num_worlds, bool)
+    while running.any():
+        action = policy.act(to_numpy(pool.last_obs), deterministic, generator=noise)
+        _, reward, cost, terminated, truncated, info = pool.step(action)
+        ended = running & to_numpy(terminated | truncated)
+        yield Step(running.copy(), ended, to_numpy(reward), to_numpy(cost), info)
+        running &= ~ended
+
+
+def violated_components(info: dict[str, Any], names: Sequence[str], world: int) -> list[str]:
+    """The cost components that a step violated in a world."""
+    return [name for name in names if float(info[name][world]) > 0]
+
+
+@dataclass
+class Shot:
+    """What a video shows of one step, and the sums up to it."""
+
+    view: View
+    red: frozenset[int]
+    step: int
+    total: float
+    cost: float
+    trail: Floats
+    """(2,) where the robot is; NaN where there is no floor plan."""
+
+
+@dataclass
+class Take:
+    """One episode of one run."""
+
+    shots: list[Shot] = field(default_factory=list)
+
+
+def play(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: int, deterministic: bool) -> list[Take]:
+    """One episode in every world, as it is to be shown."""
+    policy = load_policy(run, which)
+    pool.reset(seed)
+    takes = [Take() for _ in range(pool.num_worlds)]
+    totals, costs = np.zeros(pool.num_worlds), np.zeros(pool.num_worlds)
+    for world, take in enumerate(takes):
+        take.shots.append(Shot(renderer.view(world), frozenset(), 0, 0.0, 0.0, _place(pool, world)))
+    names = pool.task.cost_names
+    for number, step in enumerate(first_episodes(pool, policy, seed, deterministic), start=1):
+        totals += step.running * step.reward
+        costs += step.running * step.cost
+        for world in np.flatnonzero(step.running).tolist():
+            violated = violated_components(step.info, names, world)
+            last = takes[world].shots[-1]
+            if step.ended[world]:  # the world has moved on to its next episode; what is left is the sums
+                red = last.red | {ROBOT} if violated else frozenset[int]()
+                shot = Shot(last.view, red, number, totals[world], costs[world], last.trail)
+            else:
+                red = renderer.concerned(world, violated)
+                shot = Shot(renderer.view(world), red, number, totals[world], costs[world], _place(pool, world))
+            takes[world].shots.append(shot)
+    return takes
+
+
+def _place(pool: Pool, world: int) -> Floats:
+    worlds = getattr(pool.task, "worlds", None)
+    return np.full(2, np.nan) if worlds is None else np.array(to_numpy(worlds.position[world]))[:2]
+
+
+# ---- frames ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Which steps are shown."""
+
+    every: int
+    """One step in so many."""
+    fps: float
+
+    @classmethod
+    def of(cls, seconds_a_step: float, fps: float, speed: float) -> Timing:
+        """To run `speed` times as fast as the simulated clock, with at most `fps` pictures a second."""
+        every = max(1, round(speed / (fps * seconds_a_step)))
+        return cls(every, min(fps, speed / (every * seconds_a_step)))
+
+
+def select(take: Take, timing: Timing) -> list[int]:
+    """Numbers of the shots to show: one in `every`, and the last."""
+    kept = list(range(0, len(take.shots), timing.every))
+    return kept if kept[-1] == len(take.shots) - 1 else [*kept, len(take.shots) - 1]
+
+
+def flash(take: Take, shot: int, timing: Timing) -> frozenset[int]:
+    """Who is red in a picture: whoever a cost concerned since the picture before, or in the last moments."""
+    back = timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps))
+    return frozenset().union(*(s.red for s in take.shots[max(0, shot - back + 1) : shot + 1]))
+
+
+class Film:
+    """The frames of a video: the episodes one after the other, runs side by side."""
+
+    def __init__(
+        self,
+        renderer: Renderer,
+        takes: Sequence[Sequence[Take]],
+        captions: Sequence[str],
+        heading: str,
+        timing: Timing,
+    ) -> None:
+        """`takes` has one list of episodes for each run, `captions` a line for each."""
+        self._renderer, self._takes, self._captions, self._heading = renderer, takes, captions, heading
+        self.timing = timing
+        self._bar = 2 * (max(44, renderer.height // 8) // 2)
+        self._title = 2 * (self._bar // 3)
+        small, large = (round(part * self._bar) for part in (0.29, 0.34))
+        self._fonts = {"small": _font(small), "large": _font(large)}
+        self._edge = renderer.width // 40
+        beside = self._fonts["large"].getlength("reward \N{MINUS SIGN}1000.00") + 3 * self._edge
+        for k, caption in enumerate(captions):
+            self._fonts[f"caption {k}"] = _fitting(caption, small, renderer.width - beside)
+        self._fonts["heading"] = _fitting(heading, large, self.size[0] - 2 * self._edge)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of a frame; even, as encoders want them."""
+        width = self._renderer.width * len(self._takes)
+        height = self._renderer.height + self._bar + self._title
+        return width - width % 2, height - height % 2
+
+    def __len__(self) -> int:
+        hold = round(END_SECONDS * self.timing.fps)
+        return sum(self._longest(k) + hold for k in range(len(self._takes[0])))
+
+    def _longest(self, episode: int) -> int:
+        return max(len(select(takes[episode], self.timing)) for takes in self._takes)
+
+    def frames(self) -> Iterator[Frame]:
+        """All frames, (height, width, 3) each."""
+        for episode in range(len(self._takes[0])):
+            shown = [select(takes[episode], self.timing) for takes in self._takes]
+            panels: list[Image.Image] = []
+            for k in range(self._longest(episode)):
+                for i, (takes, shots) in enumerate(zip(self._takes, shown, strict=True)):
+                    if k < len(shots):  # a run whose episode is over keeps its last picture
+                        panel = self._panel(i, takes[episode], shots[k], episode)
+                        panels = [*panels[:i], panel, *panels[i + 1 :]]
+                frame = self._compose(panels)
+                yield frame
+            for _ in range(round(END_SECONDS * self.timing.fps)):
+                yield frame
+
+    def _panel(self, run: int, take: Take, number: int, episode: int) -> Image.Image:
+        """The picture of one run, with its line of numbers below."""
+        shot = take.shots[number]
+        trail = np.array([s.trail for s in take.shots[: number + 1]])
+        red = flash(take, number, self.timing)
+        picture = self._renderer.draw(shot.view, red, trail if np.isfinite(trail).all() else None)
+        panel = Image.new("RGB", (self._renderer.width, self._renderer.height + self._bar), _PAPER)
+        panel.paste(Image.fromarray(picture), (0, 0))
+        over = number == len(take.shots) - 1
+        self._write(ImageDraw.Draw(panel), run, shot, episode, bool(red), over)
+        return panel
+
+    def _write(self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool) -> None:
+        width, height, bar = self._renderer.width, self._renderer.height, self._bar
+        small, large = self._fonts["small"], self._fonts["large"]
+        edge, upper, lower = self._edge, height + bar // 4, height + 3 * bar // 4
+        episodes = len(self._takes[run])
+        pen.text((edge, upper), self._captions[run], _INK, self._fonts[f"caption {run}"], anchor="lm")
+        pen.text((edge, lower), f"episode {episode + 1} of {episodes}   step {shot.step}", _FAINT, small, anchor="lm")
+        cost = f"cost {shot.cost:g}"
+        colour = _RED if shot.cost > 0 else _GREEN
+        box = pen.textbbox((width - edge, lower), cost, large, anchor="rm")
+        if red:  # the counter lights up while it runs
+            pad = bar // 12
+            pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
+        pen.text((width - edge, lower), cost, "white" if red else colour, large, anchor="rm")
+        reward = f"reward {shot.total:.2f}".replace("-", "\N{MINUS SIGN}")
+        pen.text((width - edge, upper), reward, _INK, large, anchor="rm")
+        if red or over:
+            pen.rectangle((0, 0, width - 1, height - 1), outline=_RED if red or shot.cost > 0 else _GREEN, width=4)
+        if over:
+            verdict = "unsafe" if shot.cost > 0 else "safe"
+            pen.text((width - 2 * edge, 2 * edge), verdict, colour, large, anchor="ra")
+
+    def _compose(self, panels: Sequence[Image.Image]) -> Frame:
+        canvas = Image.new("RGB", self.size, _PAPER)
+        pen = ImageDraw.Draw(canvas)
+        pen.text((self.size[0] // 2, self._title // 2), self._heading, _INK, self._fonts["heading"], anchor="mm")
+        for i, panel in enumerate(panels):
+            canvas.paste(panel, (i * self._renderer.width, self._title))
+            if i:
+                x = i * self._renderer.width
+                pen.line((x, self._title, x, self.size[1]), _PAPER, width=4)
+        frame: Frame = np.asarray(canvas, np.uint8)
+        return frame
+
+
+def _font(size: int) -> ImageFont.FreeTypeFont:
+    """The font that matplotlib brings along."""
+    import matplotlib
+
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
+
+
+def _fitting(text: str, size: int, room: float) -> ImageFont.FreeTypeFont:
+    """The font in which a line of text fits into so many pixels, at most so large."""
+    while size > LEAST_FONT and _font(size).getlength(text) > room:
+        size -= 1
+    return _font(size)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def record(
+    run: str | Path,
+    episodes: int = 3,
+    seed: int = 7,
+    out: str | Path | None = None,
+    compare: Sequence[str | Path] = (),
+    deterministic: bool = False,
+    which: Which = "last",
+    width: int = 640,
+    height: int = 480,
+    fps: float = 20.0,
+    speed: float = 2.0,
+    camera: Camera = "auto",
+    progress: Progress | None = None,
+) -> list[Path]:
+    """Film a run's policy; returns the files written, an MP4 (where there is an encoder) and a GIF.
+
+    Args:
+        run: the run's folder.
+        episodes: how many, one after the other.
+        seed: of the layouts and of the policy's noise.
+        out: the name of the video; by default `video.mp4` in the run's folder. The GIF stands beside it.
+        compare: folders of further runs on the same task, shown beside it in the same layouts.
+        deterministic: act by the policy's mean.
+        which: the last checkpoint, the best one, or that of an epoch.
+        width: of one run's picture, in pixels.
+        height: of one run's picture, in pixels.
+        fps: pictures a second, at most.
+        speed: how many times as fast as the simulated clock.
+        camera: `auto`, `far`, `top` or `follow` (see `Renderer`).
+        progress: told how many frames are done, and how many there are.
+    """
+    runs = [Path(path) for path in dict.fromkeys([str(run), *map(str, compare)])]
+    _check(runs, episodes, fps, speed)
+    task = _same_task(runs)
+    target = Path(out) if out is not None else runs[0] / "video.mp4"
+    if target.suffix.lower() not in (".mp4", ".gif"):
+        raise ValueError(f"a video's name ends in .mp4 or .gif, got {str(target)!r}")
+    pool = make_pool(task, episodes, seed)
+    with Renderer(pool, width, height, camera) as renderer:
+        takes = [play(path, which, pool, renderer, seed, deterministic) for path in runs]
+        timing = Timing.of(renderer.seconds_a_step, fps, speed)
+        how = "mean action" if deterministic else "sampled actions"
+        heading = f"{pool.spec.id}, {how}, {speed:g} times real time"
+        film = Film(renderer, takes, [_caption(path, which, runs) for path in runs], heading, timing)
+        return _write(film, target, progress)
+
+
+def _check(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> None:
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if len(runs) > MAX_PANELS:
+        raise ValueError(f"at most {MAX_PANELS} runs fit side by side, got {len(runs)}")
+    if fps <= 0 or speed <= 0:
+        raise ValueError(f"fps and speed must be above 0, got {fps:g} and {speed:g}")
+
+
+def _same_task(runs: Sequence[Path]) -> str:
+    tasks = {str(path): RunFolder.open(path).config.task for path in runs}
+    specs = [task if is_foreign(task) else get_spec(task) for task in tasks.values()]  # files may say the same
+    if any(spec != specs[0] for spec in specs):
+        listed = ", ".join(f"{task} in {path}" for path, task in tasks.items())
+        raise ValueError(f"only runs on the same task can be compared side by side, got {listed}")
+    return next(iter(tasks.values()))
+
+
+def _caption(run: Path, which: Which, runs: Sequence[Path]) -> str:
+    """What tells a run apart: its method and seed, and its folder's name where those are alike."""
+
+    def line(path: Path) -> str:
+        config = RunFolder.open(path).config
+        return f"{config.algo}, seed {config.seed}"
+
+    lines = [line(path) for path in runs]
+    text = line(run) if lines.count(line(run)) == 1 else f"{line(run)} ({run.name})"
+    return text if which == "last" else f"{text}, {which if which == 'best' else f'epoch {which}'}"
+
+
+def _write(film: Film, target: Path, progress: Progress | None) -> list[Path]:
+    """Draw all frames into both files."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    gif, fps = target.with_suffix(".gif"), film.timing.fps
+    writers: list[Mp4 | Gif] = [Gif(gif, film.size, fps)]
+    program = ffmpeg()
+    if program is not None:
+        writers.insert(0, Mp4(program, target.with_suffix(".mp4"), film.size, fps))
+    try:
+        for done, frame in enumerate(film.frames(), start=1):
+            for writer in writers:
+                writer.add(frame)
+            if progress is not None:
+                progress(done, len(film))
+    except BaseException:  # Ctrl-C too
+        for writer in writers:
+            writer.abandon()
+        raise
+    for writer in writers:
+        writer.close()
+    return [target.with_suffix(".mp4"), gif] if program is not None else [gif]

@@ -1,0 +1,51 @@
+"""Running statistics of observations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Normaliser:
+    """Running mean and variance of observations, in float64, starting from mean 0 and variance 1 with a count of 1e-4.
+
+    >>> import numpy as np
+    >>> normaliser = Normaliser(size=2)
+    >>> normaliser.update(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> normaliser.mean.round(3).tolist()
+    [2.0, 3.0]
+    """
+
+    EPSILON = 1e-8
+
+    def __init__(self, size: int) -> None:
+        self.mean: NDArray[np.float64] = np.zeros(size)
+        self.var: NDArray[np.float64] = np.ones(size)
+        self.count = 1e-4
+
+    def update(self, batch: NDArray[np.float64]) -> None:
+        """Merge a batch of observations (n, size) into the statistics."""
+        n = len(batch)
+        total = self.count + n
+        mean = batch.mean(axis=0)
+        gap = mean - self.mean
+        spread = ((batch - mean) ** 2).sum(axis=0)
+        self.var = (self.var * self.count + spread + gap * gap * (self.count * n / total)) / total
+        self.mean = self.mean + gap * (n / total)
+        self.count = total
+
+    def __call__(self, observation: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The observation in units of the statistics; never clipped."""
+        return (observation - self.mean) / np.sqrt(self.var + self.EPSILON)
+
+    def state_dict(self) -> dict[str, NDArray[np.float64]]:
+        """Mean, variance and count."""
+        return {"mean": self.mean.copy(), "var": self.var.copy(), "count": np.asarray(self.count)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
+        self.count = float(state["count"])

@@ -1,0 +1,124 @@
+"""The policy: a small network, what its outputs mean, and the observation statistics it was trained with.
+
+Everything that acting needs is in one `Policy`: weights, log standard deviations, normaliser, bounds of actions.
+Critics are separate networks of the same shape. Weights are plain tensors in a flat list, so that an update can treat
+all of them as one vector (`flatten`, `unflatten`) without copying modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sbtrpo.nets.distributions import Categorical, Distribution, Gaussian
+from sbtrpo.nets.network import MLP, make_mlp, unflatten
+from sbtrpo.nets.normaliser import Normaliser
+
+
+class Policy:
+    """A distribution of actions for each observation: Gaussian, or a choice among `actions` where they are `discrete`.
+
+    `params` is [log_std, weight, bias, weight, ...], with an empty log_std for a choice; observations given to `mean`
+    and `log_prob` are normalised ones. The Gaussian lives in [-1, 1], which `to_env` maps to `low` and `high`.
+    """
+
+    def __init__(
+        self,
+        observation_size: int,
+        actions: int,
+        hidden: Sequence[int],
+        generator: torch.Generator,
+        device: str = "cpu",
+        discrete: bool = False,
+        low: NDArray[Any] | None = None,
+        high: NDArray[Any] | None = None,
+    ) -> None:
+        self.head: Distribution = Categorical(actions) if discrete else Gaussian(actions)
+        self.normaliser = Normaliser(observation_size)
+        network = make_mlp([observation_size, *hidden, actions], generator, device)
+        self.params: list[Tensor] = [torch.zeros(self.head.spreads, device=device), *network.params]
+        self.device = device
+        self.low = np.full(self.head.spreads, -1.0) if low is None else np.asarray(low, np.float64)
+        self.high = np.full(self.head.spreads, 1.0) if high is None else np.asarray(high, np.float64)
+
+    @property
+    def log_std(self) -> Tensor:
+        """(actions,), empty for a choice."""
+        return self.params[0]
+
+    def mean(self, observation: Tensor, params: Sequence[Tensor] | None = None) -> Tensor:
+        """The network's outputs for normalised observations, a Gaussian's mean actions: (..., actions)."""
+        return MLP(list(params or self.params)[1:])(observation)
+
+    def log_prob(self, observation: Tensor, action: Tensor, params: Sequence[Tensor] | None = None) -> Tensor:
+        """Log-density of actions, summed over their dimensions: (...)."""
+        params = params or self.params
+        found: Tensor = self.head.log_prob(torch, self.mean(observation, params), params[0], action)
+        return found
+
+    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
+        """Actions as the environment takes them: from [-1, 1] to its bounds, without clipping; or whole numbers."""
+        if self.head.discrete:
+            return action[..., 0].astype(np.int64)
+        if (self.low == -1).all() and (self.high == 1).all():
+            return action
+        return (self.low + (action + 1) * (self.high - self.low) / 2).astype(action.dtype)
+
+    @torch.no_grad()
+    def act(
+        self,
+        observation: NDArray[Any],
+        deterministic: bool = False,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> NDArray[Any]:
+        """Actions as the environment takes them for raw observations (..., observation_size); statistics stay."""
+        inputs = torch.as_tensor(self.normaliser(np.asarray(observation, np.float64)), dtype=torch.float32)
+        outputs = self.mean(inputs.to(self.device))
+        if deterministic:
+            return self.to_env(self.head.mode(outputs).cpu().numpy())
+        if seed is not None:
+            generator = torch.Generator().manual_seed(seed)
+        noise = self.head.noise(torch, tuple(outputs.shape[:-1]), generator).to(self.device)
+        return self.to_env(self.head.sample(torch, outputs, self.log_std, noise).cpu().numpy())
+
+    def set(self, theta: Tensor) -> None:
+        """Take over parameters given as one vector (P,)."""
+        for tensor, values in zip(self.params, unflatten(theta, self.params), strict=True):
+            tensor.copy_(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and statistics."""
+        return {
+            "params": [tensor.clone() for tensor in self.params],
+            "normaliser": self.normaliser.state_dict(),
+            "low": self.low.copy(),
+            "high": self.high.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`."""
+        for tensor, saved in zip(self.params, state["params"], strict=True):
+            tensor.copy_(torch.as_tensor(saved))
+        self.normaliser.load_state_dict(state["normaliser"])
+        self.low, self.high = np.array(state["low"]), np.array(state["high"])
+
+
+def make_policy(
+    observation_size: int,
+    actions: gymnasium.spaces.Box | gymnasium.spaces.Discrete,
+    hidden: Sequence[int],
+    generator: torch.Generator,
+    device: str = "cpu",
+) -> Policy:
+    """A policy for an action space."""
+    if isinstance(actions, gymnasium.spaces.Discrete):
+        return Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True)
+    size = actions.shape[0]
+    return Policy(observation_size, size, hidden, generator, device, low=actions.low, high=actions.high)

@@ -1,0 +1,218 @@
+"""Trained policies for use elsewhere, as ONNX or TorchScript: observation statistics, network and action bounds in one.
+
+    action = clip(low + (outputs + 1) (high - low) / 2, low, high)     outputs = network((observation - mean) / std)
+
+A file takes raw observations, (batch, observation size), and gives actions that the environment takes as they are,
+(batch, action size), always within its bounds; for a choice among n actions it gives their numbers, (batch,).
+
+A stochastic policy takes its randomness as a second input, `noise`, so that whoever deploys it decides on generator and
+seed: (batch, outputs) standard normal numbers, or Gumbel's for a choice among actions. With zeros it is deterministic.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sbtrpo.runs.evaluation import load_policy
+from sbtrpo.files import write_atomically
+from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.folder import RunFolder
+
+Format: TypeAlias = Literal["onnx", "torchscript"]
+SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
+OPSET, IR_VERSION = 17, 8
+"""Of ONNX: what runtimes since 2022 read."""
+DESCRIPTION = "description.json"
+"""Name of the TorchScript file's extra part; ONNX has the same entries as metadata."""
+
+
+def export(
+    run: str | Path,
+    format: Format = "onnx",
+    out: str | Path | None = None,
+    deterministic: bool = True,
+    which: Literal["last", "best"] | int = "last",
+) -> Path:
+    """Write a run's policy as one file that needs nothing of this package; returns its path.
+
+    Args:
+        run: the run's folder.
+        format: `onnx` or `torchscript`.
+        out: where the file goes; by default `policy.onnx` or `policy.pt` in the run's folder.
+        deterministic: act by the policy's mean; otherwise the file has a second input, `noise`.
+        which: the last checkpoint, the best one, or that of an epoch.
+
+    >>> import tempfile, torch, warnings
+    >>> from sbtrpo import TrainConfig, train
+    >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=200)
+    >>> path = export(train(config, out=tempfile.mkdtemp(), quiet=True), "torchscript")
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")  # torch has other plans for TorchScript
+    ...     policy = torch.jit.load(path)
+    >>> policy(torch.zeros(3, 2)).shape
+    torch.Size([3, 2])
+    """
+    if format not in SUFFIXES:
+        raise ValueError(f"format must be onnx or torchscript, got {format!r}")
+    target = Path(out) if out is not None else Path(run) / f"policy{SUFFIXES[format]}"
+    policy, config = load_policy(run, which), RunFolder.open(run).config
+    about = describe(policy, deterministic) | {"task": config.task, "algorithm": config.algo, "checkpoint": str(which)}
+    write = to_onnx if format == "onnx" else to_torchscript
+    content = write(policy, deterministic, about)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, content)
+    return target
+
+
+def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
+    """What a user of the file must know."""
+    noise = "Gumbel(0, 1)" if policy.head.discrete else "Normal(0, 1)"
+    return {
+        "observation_size": str(len(policy.normaliser.mean)),
+        "actions": "discrete" if policy.head.discrete else "continuous",
+        "action_low": json.dumps(policy.low.tolist()),
+        "action_high": json.dumps(policy.high.tolist()),
+        "deterministic": json.dumps(deterministic),
+        "noise": "none" if deterministic else noise,
+    }
+
+
+# ---- TorchScript -----------------------------------------------------------------------------------------------------
+
+
+class Network(torch.nn.Module):
+    """A policy as a module: raw observations, and noise unless it is deterministic, to actions."""
+
+    mean: Tensor
+    std: Tensor
+    spread: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__()
+        statistics = policy.normaliser
+        self.discrete = policy.head.discrete
+        self.register_buffer("mean", torch.as_tensor(statistics.mean))
+        self.register_buffer("std", torch.as_tensor(np.sqrt(statistics.var + statistics.EPSILON)))
+        self.register_buffer("spread", torch.exp(policy.log_std.detach().cpu()))
+        self.register_buffer("low", torch.as_tensor(policy.low, dtype=torch.float32))
+        self.register_buffer("high", torch.as_tensor(policy.high, dtype=torch.float32))
+        weights = [tensor.detach().cpu().clone() for tensor in policy.params[1:]]
+        layers: list[torch.nn.Module] = []
+        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
+            layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
+            layer.weight, layer.bias = torch.nn.Parameter(weight, False), torch.nn.Parameter(bias, False)
+            layers += [layer, torch.nn.Tanh()]
+        self.layers = torch.nn.Sequential(*layers[:-1])
+
+    def forward(self, observation: Tensor, noise: Tensor | None = None) -> Tensor:
+        """(batch, observation size), and (batch, outputs), to actions."""
+        # In double precision, as in training: a sensor that hardly varies is the difference of two large numbers.
+        inputs = ((observation.to(torch.float64) - self.mean) / self.std).to(torch.float32)
+        return self.head(self.layers(inputs), noise)
+
+    def head(self, outputs: Tensor, noise: Tensor | None) -> Tensor:
+        """From the network's outputs to actions as the environment takes them."""
+        if self.discrete:
+            return torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+        action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
+        action = self.low + (action + 1) * (self.high - self.low) / 2
+        return torch.minimum(torch.maximum(action, self.low), self.high)
+
+
+def to_torchscript(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> bytes:
+    """The policy as a TorchScript file."""
+    network = Network(policy).eval()
+    batch = torch.zeros(2, len(policy.normaliser.mean)), torch.zeros(2, policy.head.outputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch deprecates TorchScript, which its C++ users still load
+        trace: Any = torch.jit.trace  # untyped
+        traced = trace(network, batch[:1] if deterministic else batch)
+        return bytes(traced.save_to_buffer(_extra_files={DESCRIPTION: json.dumps(dict(about))}))
+
+
+# ---- ONNX ------------------------------------------------------------------------------------------------------------
+
+
+def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> bytes:
+    """The policy as an ONNX file: inputs `observation` (float64) and `noise` (float32), output `action`."""
+    onnx = _import_onnx()
+    helper, kinds = onnx.helper, onnx.TensorProto
+    size, outputs, discrete = len(policy.normaliser.mean), policy.head.outputs, policy.head.discrete
+    statistics = policy.normaliser
+    constants: dict[str, Any] = {
+        "mean": statistics.mean,
+        "std": np.sqrt(statistics.var + statistics.EPSILON),
+    }
+    nodes = [
+        helper.make_node("Sub", ["observation", "mean"], ["centred"]),
+        helper.make_node("Div", ["centred", "std"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["normalised"], to=kinds.FLOAT),
+    ]
+    last = "normalised"
+    weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
+    for k, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+        constants |= {f"weight{k}": weight, f"bias{k}": bias}
+        nodes.append(helper.make_node("Gemm", [last, f"weight{k}", f"bias{k}"], [f"layer{k}"], transB=1))
+        last = f"layer{k}"
+        if 2 * k + 2 < len(weights):
+            nodes.append(helper.make_node("Tanh", [last], [f"hidden{k}"]))
+            last = f"hidden{k}"
+    nodes += _onnx_head(helper, last, policy, deterministic, constants)
+    inputs = [helper.make_tensor_value_info("observation", kinds.DOUBLE, ["batch", size])]
+    if not deterministic:
+        inputs.append(helper.make_tensor_value_info("noise", kinds.FLOAT, ["batch", outputs]))
+    shape = ["batch"] if discrete else ["batch", outputs]
+    action = helper.make_tensor_value_info("action", kinds.INT64 if discrete else kinds.FLOAT, shape)
+    initial = [onnx.numpy_helper.from_array(np.ascontiguousarray(values), name) for name, values in constants.items()]
+    graph = helper.make_graph(nodes, "policy", inputs, [action], initial)
+    opsets = [helper.make_opsetid("", OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="sbtrpo")
+    helper.set_model_props(model, dict(about))
+    onnx.checker.check_model(model, full_check=True)
+    return bytes(model.SerializeToString())
+
+
+def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, constants: dict[str, Any]) -> list[Any]:
+    """From the network's outputs to actions, as in `Network.head`."""
+    if policy.head.discrete:
+        perturbed = [] if deterministic else [helper.make_node("Add", [outputs, "noise"], ["perturbed"])]
+        chosen = outputs if deterministic else "perturbed"
+        return [*perturbed, helper.make_node("ArgMax", [chosen], ["action"], axis=-1, keepdims=0)]
+    low, high = policy.low.astype(np.float32), policy.high.astype(np.float32)
+    constants |= {"low": low, "high": high, "one": np.ones(1, np.float32), "half_range": (high - low) / 2}
+    nodes = []
+    if not deterministic:
+        constants["spread"] = np.exp(policy.log_std.detach().cpu().numpy())
+        nodes += [
+            helper.make_node("Mul", ["noise", "spread"], ["deviation"]),
+            helper.make_node("Add", [outputs, "deviation"], ["sampled"]),
+        ]
+        outputs = "sampled"
+    return [
+        *nodes,
+        helper.make_node("Add", [outputs, "one"], ["shifted"]),
+        helper.make_node("Mul", ["shifted", "half_range"], ["stretched"]),
+        helper.make_node("Add", ["stretched", "low"], ["unbounded"]),
+        helper.make_node("Max", ["unbounded", "low"], ["bounded_below"]),
+        helper.make_node("Min", ["bounded_below", "high"], ["action"]),
+    ]
+
+
+def _import_onnx() -> Any:
+    try:
+        return importlib.import_module("onnx")
+    except ImportError as error:
+        raise ImportError(
+            "ONNX is not installed; run `pip install 'sbtrpo[onnx]'`, or choose --format torchscript"
+        ) from error

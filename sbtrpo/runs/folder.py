@@ -1,0 +1,301 @@
+"""A run's folder: its settings, a row for each epoch, a row for each episode, and what came out.
+
+config.toml       every setting; the run can be repeated from it
+task.toml         the task, where it came from a file: the run goes on with this copy
+run.json          when, where and with which versions the run began
+metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
+timing.csv        one row an epoch: where the time went
+episodes.parquet  one row an episode
+tensorboard/      all numbers of both tables, for TensorBoard
+checkpoints/      see `sbtrpo.runs.checkpoint`
+summary.json      the result, with versions, host and duration
+curves.png        the course of the run
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import importlib.metadata
+import io
+import json
+import math
+import os
+import platform
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from sbtrpo.config import TrainConfig
+from sbtrpo.config.file import read_config, write_config
+from sbtrpo.runs.curves import curves_png
+from sbtrpo.errors import UserError
+from sbtrpo.files import write_atomically
+from sbtrpo.runs.tables import Episodes, Table
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+TASK_FILE = "task.toml"
+
+
+def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
+    """Where a run goes unless told otherwise.
+
+    >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
+    'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
+    """
+    task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
+    return Path(root) / task / config.algo / f"seed{config.seed}-{config.digest()}"
+
+
+class RunFolder:
+    """The files of one run; made by `create` or `open`.
+
+    For a run that can be resumed at any moment, an epoch ends with `log_epoch`, `flush_episodes`, then the checkpoint;
+    a resumed run begins with `rewind` to the checkpoint's epoch.
+    """
+
+    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False) -> None:
+        self.path = Path(path)
+        self.config = config
+        self._metrics = Table(self.path / "metrics.csv")
+        self._timing = Table(self.path / "timing.csv")
+        self._episodes = Episodes(self.path / "episodes.parquet")
+        self._tensorboard: SummaryWriter | None = None
+        self._elapsed_before = self._logged_seconds()
+        self._begun = time.monotonic()
+        self._origin = self._read_origin()
+        self._wandb = _begin_wandb(self.path, config, self._origin["id"]) if wandb else None
+
+    @classmethod
+    def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
+        """Make the folder of a new run; with `resume`, or go on in that of an earlier one with the same settings.
+
+        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
+        """
+        path = Path(path)
+        if path.exists() and any(path.iterdir()):
+            if not resume:
+                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+            if (path / "config.toml").exists():
+                _check_same_run(path, read_config(path / "config.toml"), config)
+        path.mkdir(parents=True, exist_ok=True)
+        if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
+            write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
+        write_config(path / "config.toml", config)
+        return cls(path, config, wandb)
+
+    @classmethod
+    def open(cls, path: str | Path, wandb: bool = False) -> Self:
+        """The folder of an earlier run."""
+        path = Path(path)
+        if not (path / "config.toml").exists():
+            raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
+        config = read_config(path / "config.toml")
+        if (path / TASK_FILE).exists():
+            config = dataclasses.replace(config, task=str(path / TASK_FILE))
+        return cls(path, config, wandb)
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder for a `CheckpointStore`."""
+        return self.path / "checkpoints"
+
+    def log_epoch(
+        self,
+        row: Mapping[str, float],
+        episodes: Mapping[str, NDArray[Any]] | None = None,
+        timing: Mapping[str, float] | None = None,
+    ) -> None:
+        """Note an epoch; metrics.csv is on the disk when this returns.
+
+        Args:
+            row: what goes to metrics.csv, the same keys in every epoch; `epoch`, from 1, is one of them, and `steps`,
+                if there, is the horizontal axis of TensorBoard and of the curves.
+            episodes: those finished in this epoch, (E,) arrays: world, step, return, cost, length, goals, ...
+            timing: seconds and rates of this epoch, for timing.csv.
+        """
+        if "epoch" not in row:
+            raise ValueError(f"a row needs its epoch, got the keys {list(row)}")
+        epoch = int(row["epoch"])
+        timing = {**(timing or {}), "elapsed_seconds": self.elapsed_seconds}
+        self._metrics.append(row)
+        self._timing.append({"epoch": epoch, **timing})
+        self._episodes.add(epoch, episodes or {})
+        self._log_to_viewers(row, timing)
+
+    def flush_episodes(self) -> None:
+        """Bring episodes.parquet up to date."""
+        self._episodes.flush()
+
+    def rewind(self, epoch: int) -> None:
+        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted."""
+        self._metrics.rewind(epoch)
+        last = self._metrics.last_epoch
+        if last != epoch:
+            raise ValueError(
+                f"{self._metrics.path} ends with epoch {last} but the run is to go on after epoch {epoch};"
+                " rows are missing, so it cannot be resumed there"
+            )
+        self._timing.rewind(epoch)
+        self._episodes.rewind(epoch)
+        self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Seconds that the run took so far; of a killed session, those until its last logged epoch."""
+        return self._elapsed_before + time.monotonic() - self._begun
+
+    def finish(self, summary: Mapping[str, Any]) -> Path:
+        """Write summary.json, curves.png and the last episodes, and close everything; returns the summary's path."""
+        self.flush_episodes()
+        content = {
+            **summary,
+            **provenance(),
+            "started": self._origin["started"],
+            "finished": _now(),
+            "duration_seconds": round(self.elapsed_seconds, 3),
+        }
+        write_atomically(self.path / "summary.json", _strict_json(content))
+        self.draw_curves()
+        self.close()
+        return self.path / "summary.json"
+
+    def close(self) -> None:
+        """Close the viewers' files; all others are never left open."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            self._tensorboard = None
+        if self._wandb is not None:
+            self._wandb.finish()
+            self._wandb = None
+
+    def metrics(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of metrics.csv."""
+        return self._metrics.columns()
+
+    def episodes(self) -> dict[str, NDArray[Any]]:
+        """The columns of episodes.parquet, with episodes that are not yet written."""
+        return self._episodes.columns()
+
+    def draw_curves(self) -> Path:
+        """Draw curves.png from metrics.csv."""
+        c = self.config.resolved()
+        bias = "" if c.beta is None else f", β = {c.beta:g}"
+        title = f"{c.task}, {c.algo}{bias}, advantage {c.advantage}, seed {c.seed}"
+        write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
+        return self.path / "curves.png"
+
+    def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
+        step = int(row.get("steps", row["epoch"]))
+        if self._tensorboard is None:
+            self._tensorboard = _tensorboard(self.path / "tensorboard", step)
+        numbers = {f"train/{key}": value for key, value in row.items()}
+        numbers |= {f"time/{key}": value for key, value in timing.items()}
+        for name, value in numbers.items():
+            self._tensorboard.add_scalar(name, float(value), step)
+        self._tensorboard.flush()
+        if self._wandb is not None:
+            self._wandb.log(numbers, step=step)
+
+    def _logged_seconds(self) -> float:
+        elapsed = self._timing.columns().get("elapsed_seconds")
+        return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
+
+    def _read_origin(self) -> dict[str, Any]:
+        """What run.json says; written by the first session."""
+        path = self.path / "run.json"
+        if not path.exists():
+            origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
+            write_atomically(path, _strict_json(origin))
+        content: dict[str, Any] = json.loads(path.read_text())
+        return content
+
+
+def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
+    extended = dataclasses.replace(old, total_steps=new.total_steps)
+    if extended.digest() == new.digest() and old.seed == new.seed:
+        return
+    before, after = dataclasses.asdict(extended.resolved()), dataclasses.asdict(new.resolved())
+    changed = ", ".join(f"{k} ({before[k]!r}, now {after[k]!r})" for k in before if before[k] != after[k])
+    raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
+
+
+
+
+# ---- viewers ---------------------------------------------------------------------------------------------------------
+
+
+def _tensorboard(folder: Path, first_step: int) -> SummaryWriter:
+    """A writer; events that an interrupted session left from `first_step` on are hidden."""
+    from torch.utils.tensorboard import SummaryWriter  # here: reading a run needs neither torch nor TensorBoard
+
+    resumed = folder.exists() and any(folder.iterdir())
+    return SummaryWriter(str(folder), purge_step=first_step if resumed else None)
+
+
+def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
+    """A Weights & Biases run, the same one when resumed; the user's WANDB_MODE says whether it goes online."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError(
+            "Weights & Biases is not installed; run `pip install 'sbtrpo[wandb]'` or leave out --wandb"
+        ) from error
+    return wandb.init(
+        project="sbtrpo",
+        id=identity,
+        resume="allow",
+        dir=str(path),
+        name=f"{config.task} {config.algo} seed {config.seed}",
+        config=dataclasses.asdict(config),
+    )
+
+
+# ---- provenance ------------------------------------------------------------------------------------------------------
+
+
+def provenance() -> dict[str, str]:
+    """The versions and the machine of this session."""
+    versions = {f"{name}_version": _version(name) for name in ("sbtrpo", "torch", "mujoco", "numpy")}
+    return {
+        **versions,
+        "python_version": platform.python_version(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # run from sources that were not installed
+        return "unknown"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _strict_json(content: Any) -> bytes:
+    return (json.dumps(_plain(content), indent=2, allow_nan=False) + "\n").encode()
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say: NumPy's numbers as Python's, and null for what is not finite."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
