@@ -116,7 +116,7 @@ def textbook_update(actor: Actor, batch: Batch, config: TrainConfig) -> Tensor:
         return flat_gradient(gradient @ vector, actor) + config.cg_damping * vector
 
     steps, gradients = [], []
-    for advantage in (batch.advantage_r, batch.advantage_c):
+    for advantage in batch.advantages:
         g = flat_gradient(surrogate(advantage), actor)
         x = textbook_cg(product, g, config.cg_iterations)
         steps.append(torch.sqrt(2 * config.target_kl / (x @ product(x) + 1e-8)) * x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,17 +31,26 @@ class Batch:
     """(B, action_dim)"""
     log_prob: Tensor
     """(B,) of the actions under the rollout policy."""
-    advantage_r: Tensor
-    """(B,)"""
-    advantage_c: Tensor
-    """(B,)"""
+    advantages: Tensor
+    """(1 + C, B) of reward, then of each constraint's cost."""
     targets: Tensor | None = None
     """(K, B) what the critics should have said, if there are critics."""
 
     @property
+    def advantage_r(self) -> Tensor:
+        """(B,) of reward."""
+        return self.advantages[0]
+
+    @property
+    def advantage_c(self) -> Tensor:
+        """(B,) of the cost, for methods that take one constraint."""
+        assert len(self.advantages) == 2
+        return self.advantages[1]
+
+    @property
     def finite(self) -> bool:
         """Whether all of it that is learnt from is numbers."""
-        learnt = [self.advantage_r, self.advantage_c, *([] if self.targets is None else [self.targets])]
+        learnt = [self.advantages, *([] if self.targets is None else [self.targets])]
         return all(bool(torch.isfinite(tensor).all()) for tensor in learnt)
 
 
@@ -113,39 +122,51 @@ class Trial:
 
     kl: float
     """KL(rollout policy || these parameters), reduced as the method's bound on it."""
-    surrogate_r: float
-    surrogate_c: float
+    surrogates: tuple[float, ...]
+    """mean(ρ A) of reward, then of each constraint's cost."""
+
+    @property
+    def surrogate_r(self) -> float:
+        """Of reward."""
+        return self.surrogates[0]
+
+    @property
+    def surrogate_c(self) -> float:
+        """Of the cost, for methods that take one constraint."""
+        _, cost = self.surrogates
+        return cost
 
     @property
     def finite(self) -> bool:
         """Whether all of it is a number."""
-        total = self.kl + self.surrogate_r + self.surrogate_c
+        total = self.kl + sum(self.surrogates)
         return total - total == 0.0
 
 
-def report(old: Trial, new: Trial, gradients: Array, applied: Array) -> Diagnostics:
+def report(old: Trial, new: Trial, gradients: Array, applied: Array, names: Sequence[str] = ("c",)) -> Diagnostics:
     """What an update did, whatever the method.
 
     Args:
         old: what the parameters before gave on the batch.
         new: what those after give.
-        gradients: (2, P) of both surrogates before.
+        gradients: (1 + C, P) of all surrogates before.
         applied: (P,) the change of the parameters.
+        names: of the constraints, in the names of their numbers; "c" where there is one.
     """
-    g_r, g_c = gradients
-    along_r, along_c = float(g_r @ applied), float(g_c @ applied)
-    norm_r, norm_c, norm = (math.sqrt(float(vector @ vector)) for vector in (g_r, g_c, applied))
+    signals = ("r", *names)
+    along = [float(g @ applied) for g in gradients]
+    norms = [math.sqrt(float(g @ g)) for g in gradients]
+    norm = math.sqrt(float(applied @ applied))
+    changes = [after - before for before, after in zip(old.surrogates, new.surrogates, strict=True)]
+    signs = [1.0, *([-1.0] * len(names))]  # an angle of 0 is the best direction: up for reward, down for costs
+    angles = [degrees(sign * a, n * norm) for sign, a, n in zip(signs, along, norms, strict=True)]
     return {
         "kl": new.kl,
-        "surrogate_r_change": new.surrogate_r - old.surrogate_r,
-        "surrogate_c_change": new.surrogate_c - old.surrogate_c,
-        "surrogate_r_predicted": along_r,
-        "surrogate_c_predicted": along_c,
-        "gradient_norm_r": norm_r,
-        "gradient_norm_c": norm_c,
+        **{f"surrogate_{name}_change": change for name, change in zip(signals, changes, strict=True)},
+        **{f"surrogate_{name}_predicted": a for name, a in zip(signals, along, strict=True)},
+        **{f"gradient_norm_{name}": n for name, n in zip(signals, norms, strict=True)},
         "step_norm": norm,
-        "angle_r": degrees(along_r, norm_r * norm),
-        "angle_c": degrees(-along_c, norm_c * norm),
+        **{f"angle_{name}": angle for name, angle in zip(signals, angles, strict=True)},
     }
 
 

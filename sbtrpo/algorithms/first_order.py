@@ -170,7 +170,7 @@ class Pass:
     def trial(self) -> Trial:
         """Both surrogates, and KL(reference ‖ this policy)."""
         rows, kl = self.rows, float(self.head.kl(np, self.reference, self.policy).mean())
-        return Trial(kl, *(float(self.ratio @ a) / len(rows) for a in (rows.advantage_r, rows.advantage_c)))
+        return Trial(kl, tuple(float(self.ratio @ a) / len(rows) for a in (rows.advantage_r, rows.advantage_c)))
 
 
 class FirstOrderMethod(Method):

@@ -92,10 +92,10 @@ class TrustRegion:
         self.kl_scale = 1 / self.head.dimensions if kl_reduction == "mean_over_dims" else 1.0
 
     def gradients(self) -> Tensor:
-        """∇ mean(ρ A) of reward and cost at θ, where every ratio ρ is 1: (2, P)."""
+        """∇ mean(ρ A) of every signal at θ, where every ratio ρ is 1: (1 + C, P)."""
         batch = self.batch
         in_outputs, in_log_std = self.head.score(torch, self.network.output, self.log_std, batch.action)
-        weight = torch.stack([batch.advantage_r, batch.advantage_c]) / len(in_outputs)
+        weight = batch.advantages / len(in_outputs)
         return self._join(weight @ in_log_std, self.network.pullback(in_outputs.T[:, None, :] * weight))
 
     def fisher(self, vectors: Tensor) -> Tensor:
@@ -124,8 +124,8 @@ class TrustRegion:
         batch, head = self.batch, self.head
         ratio = torch.exp(head.log_prob(torch, outputs, log_std, batch.action) - batch.log_prob)
         kl = head.kl(torch, (self.network.output, self.log_std), (outputs, log_std)).mean() * self.kl_scale
-        surrogates = torch.stack([ratio @ batch.advantage_r, ratio @ batch.advantage_c]) / len(ratio)
-        return Trial(float(kl), float(surrogates[0]), float(surrogates[1]))
+        surrogates = torch.stack([ratio @ advantage for advantage in batch.advantages]) / len(ratio)
+        return Trial(float(kl), tuple(surrogates.tolist()))
 
 
 @dataclass(frozen=True)

@@ -178,8 +178,9 @@ class Trainer:
             obs=rollout.obs.reshape(-1, rollout.obs.shape[-1]).to(device),
             action=rollout.action.reshape(-1, rollout.action.shape[-1]).to(device),
             log_prob=rollout.log_prob.reshape(-1).to(device),
-            advantage_r=standardise(advantages.reward.reshape(-1)).to(device),
-            advantage_c=centre(advantages.cost.reshape(-1)).to(device),
+            advantages=torch.stack(
+                [standardise(advantages.reward.reshape(-1)), centre(advantages.cost.reshape(-1))]
+            ).to(device),
             targets=None if advantages.targets is None else advantages.targets.flatten(1).to(device),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,15 @@ def make_batch(policy: Policy, seed: int = 0, size: int = 200, heads: int = 0) -
     reward += action[:, 0] * obs[:, 0]
     cost += action[:, -1] * obs[:, 1]
     targets = torch.stack([reward, cost])[:heads].float() if heads else None
-    return Batch(obs, action, policy.log_prob(obs, action), reward / reward.std(), cost - cost.mean(), targets)
+    return Batch(
+        obs, action, policy.log_prob(obs, action), torch.stack([reward / reward.std(), cost - cost.mean()]), targets
+    )
+
+
+def altered(batch: Batch, **changes: Tensor) -> Batch:
+    """The batch with other entries, among them `advantage_r` and `advantage_c`."""
+    reward, cost = changes.pop("advantage_r", batch.advantage_r), changes.pop("advantage_c", batch.advantage_c)
+    return dataclasses.replace(batch, advantages=torch.stack([reward, cost]), **changes)
 
 
 def make(algo: str, policy: Policy, seed: int = 0, **settings: Any) -> Method:

@@ -1,6 +1,5 @@
 """CPO and PCPO: the linear model of the constraint, against scipy."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -14,7 +13,7 @@ from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.cpo import acceptance, optimum, published_dual, which_case
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, instance, kl_of, project, pure_steps, slsqp
-from tests.algorithms.samples import make, make_batch, make_policy
+from tests.algorithms.samples import altered, make, make_batch, make_policy
 
 seeds = st.integers(0, 100_000)
 sizes = st.integers(2, 8)
@@ -166,7 +165,7 @@ def proposed(
     policy = make_policy(0, 3, 2, (4,))
     batch = make_batch(policy)
     if zero:
-        batch = dataclasses.replace(batch, **{zero: torch.zeros_like(batch.advantage_r)})
+        batch = altered(batch, **{zero: torch.zeros_like(batch.advantage_r)})
     method = make(algo, policy, cost_limit=limit, kl_reduction="sum_over_dims", **EXACT, **options)
     region = TrustRegion(policy, batch, "sum_over_dims", method.config.cg_damping)
     gradients = region.gradients()
@@ -244,5 +243,5 @@ def test_the_line_search_asks_what_the_case_needs(
     policy = make_policy()
     region = TrustRegion(policy, make_batch(policy), "sum_over_dims", 0.1)
     old, config = region.old, make("cpo", policy).config
-    trial = Trial(change[2], old.surrogate_r + change[0], old.surrogate_c + change[1])
+    trial = Trial(change[2], (old.surrogate_r + change[0], old.surrogate_c + change[1]))
     assert acceptance(region, c, case, config)(trial) is accepted

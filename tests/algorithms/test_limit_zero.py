@@ -1,6 +1,5 @@
 """What each method comes down to where no cost at all is allowed."""
 
-import dataclasses
 import itertools
 import math
 from typing import Any
@@ -17,7 +16,7 @@ from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
-from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
+from tests.algorithms.samples import altered, make, make_batch, make_policy, start, theta_of
 
 costs = st.lists(st.floats(0, 200), min_size=1, max_size=20)
 
@@ -25,7 +24,7 @@ costs = st.lists(st.floats(0, 200), min_size=1, max_size=20)
 def cost_step(batch: Batch) -> Tensor:
     """Where TRPO leads that knows the cost alone."""
     method, _ = start("trpo", critic_passes=1)
-    method.update(dataclasses.replace(batch, advantage_r=-batch.advantage_c), 0.0, 0.0)
+    method.update(altered(batch, advantage_r=-batch.advantage_c), 0.0, 0.0)
     return theta_of(method)
 
 
@@ -34,7 +33,7 @@ def proposed(algo: str, cost: float, sign: float = 1.0, **options: Any) -> tuple
     policy = make_policy(0, 3, 2, (4,))
     method = make(algo, policy, cost_limit=0.0, cg_epsilon=0.0, cg_iterations=300, **options)
     batch = make_batch(policy)
-    batch = dataclasses.replace(batch, advantage_r=sign * batch.advantage_r)
+    batch = altered(batch, advantage_r=sign * batch.advantage_r)
     region = TrustRegion(policy, batch, "mean_over_dims", method.config.cg_damping)
     return method.propose(region, region.gradients(), cost), region  # type: ignore[attr-defined]
 
@@ -95,7 +94,7 @@ def test_c_trpo_minimises_cost_even_where_there_is_none(cost: float) -> None:
     assert found["surrogate_c_change"] < 0
     torch.testing.assert_close(theta_of(method), cost_step(batch), rtol=1e-5, atol=1e-6)
     other, _ = start("c_trpo", cost_limit=0.0)  # the reward has no say
-    other.update(dataclasses.replace(batch, advantage_r=-5 * batch.advantage_r), cost, 0.0)
+    other.update(altered(batch, advantage_r=-5 * batch.advantage_r), cost, 0.0)
     torch.testing.assert_close(theta_of(method), theta_of(other), rtol=1e-5, atol=1e-6)
 
 
@@ -173,7 +172,7 @@ def test_hinges_end_where_the_surrogate_has_made_up_for_the_cost(algo: str, shar
     for offset, active in ((0.01, True), (-0.01, False)):
         # At ratios of 1 the surrogate is the mean advantage.
         advantage = batch.advantage_c - batch.advantage_c.mean() - share * cost + offset
-        samples = method.start(dataclasses.replace(batch, advantage_c=advantage)).rows
+        samples = method.start(altered(batch, advantage_c=advantage)).rows
         method.prepare(samples, cost, 0.0)
         slopes = method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio
         assert (np.abs(slopes + batch.advantage_r.numpy()).max() > 1e-3) == active

@@ -15,7 +15,7 @@ from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import TrustRegionMethod
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.learning.training import Trainer
-from tests.algorithms.samples import COMMON, everything, make_batch, start, theta_of
+from tests.algorithms.samples import COMMON, altered, everything, make_batch, start, theta_of
 
 METHODS = list(catalogue.METHODS)
 BRIEF = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
@@ -35,7 +35,7 @@ def run(
     for seed, cost in enumerate(costs):
         batch = make_batch(method.policy, seed, heads=0 if method.critics is None else method.critics.heads)
         targets = None if batch.targets is None else target_scale * batch.targets
-        batch = dataclasses.replace(batch, advantage_c=cost_scale * batch.advantage_c, targets=targets)
+        batch = altered(batch, advantage_c=cost_scale * batch.advantage_c, targets=targets)
         found.append(method.update(batch, cost, 0.1 * seed))
     return found
 
@@ -127,7 +127,7 @@ def test_what_is_not_a_number_changes_nothing_and_the_next_update_succeeds(algo:
     before = everything(method)
     numbers = numbers.clone()
     numbers[..., 3] = math.nan
-    found = method.update(dataclasses.replace(batch, **{spoilt: numbers}), 20.0, 0.0)
+    found = method.update(altered(batch, **{spoilt: numbers}), 20.0, 0.0)
     assert (found["skipped"], found["accepted_step"]) == (1, 0)
     assert everything(method).tobytes() == before.tobytes()
     assert method.update(batch, 20.0, 0.0)["skipped"] == 0

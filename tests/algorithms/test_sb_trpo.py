@@ -16,7 +16,7 @@ from sbtrpo.config.train import KLReduction, TrainConfig
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp
-from tests.algorithms.samples import COMMON, make_batch, make_policy
+from tests.algorithms.samples import COMMON, altered, make_batch, make_policy
 
 CONFIG = TrainConfig(target_kl=KL).resolved()
 Solver = Literal["convex", "exact"]
@@ -230,7 +230,7 @@ def test_every_update_reports_every_diagnostic_in_order(solver: Solver) -> None:
     kl = ("kl_predicted", "kl_predicted_damped")
     assert tuple(found) == ("skipped", "accepted_step", *search, *COMMON, *kl, *cg, *own)
     assert all(math.isfinite(value) for name, value in found.items() if not (name == "mu" and solver == "exact"))
-    again = update(policy, dataclasses.replace(batch, advantage_r=batch.advantage_r * math.nan), config)[-1]
+    again = update(policy, altered(batch, advantage_r=batch.advantage_r * math.nan), config)[-1]
     assert tuple(again) == tuple(found)
 
 
@@ -264,7 +264,7 @@ def test_kl_is_predicted_with_the_fisher_product_of_the_applied_step() -> None:
 def test_a_batch_without_cost_takes_the_reward_step(dtype: torch.dtype) -> None:
     policy = make_policy(dtype=dtype)
     batch = make_batch(policy)
-    batch = dataclasses.replace(batch, advantage_c=torch.zeros_like(batch.advantage_c))
+    batch = altered(batch, advantage_c=torch.zeros_like(batch.advantage_c))
     found = update(policy, batch)[-1]
     assert found["mu"] == 0
     assert found["accepted_step"] > 0
@@ -279,7 +279,7 @@ def test_advantages_that_are_not_numbers_skip_the_update(which: str, value: floa
     batch = make_batch(policy)
     spoiled = getattr(batch, which).clone()
     spoiled[3] = value
-    before, after, found = update(policy, dataclasses.replace(batch, **{which: spoiled}))
+    before, after, found = update(policy, altered(batch, **{which: spoiled}))
     assert found["skipped"] == 1
     assert found["accepted_step"] == found["line_search_tries"] == found["line_search_failed"] == 0
     assert torch.equal(before, after)

@@ -14,7 +14,7 @@ from sbtrpo.algorithms.base import Batch, Trial
 from sbtrpo.algorithms.pcrpo import without_conflict
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
-from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
+from tests.algorithms.samples import altered, make, make_batch, make_policy, start, theta_of
 
 
 def stepped(algo: str, batch: Batch, cost: float, limit: float = 25.0, **settings: Any) -> Tensor:
@@ -25,7 +25,7 @@ def stepped(algo: str, batch: Batch, cost: float, limit: float = 25.0, **setting
 
 
 def with_reward(batch: Batch, advantage: Tensor) -> Batch:
-    return dataclasses.replace(batch, advantage_r=advantage)
+    return altered(batch, advantage_r=advantage)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_trpos_step_is_the_best_one_of_the_dense_fisher_matrix() -> None:
 
 
 def test_trpo_does_not_know_of_the_cost(batch: Batch, reward_step: Tensor) -> None:
-    other = dataclasses.replace(batch, advantage_c=-3 * batch.advantage_c)
+    other = altered(batch, advantage_c=-3 * batch.advantage_c)
     assert torch.equal(stepped("trpo", other, 1e6, limit=0.0), reward_step)
 
 
@@ -94,7 +94,7 @@ def test_the_line_search_asks_for_no_loss_in_the_objective_and_for_the_kl(
     algo: str, cost: float, change: tuple[float, float, float], accepted: bool
 ) -> None:
     proposal, region = proposed(algo, cost, 25.0)
-    trial = Trial(change[2], region.old.surrogate_r + change[0], region.old.surrogate_c + change[1])
+    trial = Trial(change[2], (region.old.surrogate_r + change[0], region.old.surrogate_c + change[1]))
     assert proposal.acceptable(trial) is accepted
 
 
@@ -183,5 +183,5 @@ def test_opposite_or_missing_steps_leave_something_finite(factor: float) -> None
 def test_pcrpos_line_search_asks_for_the_kl_alone() -> None:
     proposal, region = proposed("pcrpo", 25.0, 25.0)
     old = region.old
-    assert proposal.acceptable(dataclasses.replace(old, kl=KL, surrogate_r=-math.inf, surrogate_c=math.inf))
+    assert proposal.acceptable(dataclasses.replace(old, kl=KL, surrogates=(-math.inf, math.inf)))
     assert not proposal.acceptable(dataclasses.replace(old, kl=1.01 * KL))

@@ -219,10 +219,10 @@ def test_line_search_that_cannot_succeed_gives_back_theta() -> None:
 
 
 def test_trials_that_are_not_numbers_are_never_acceptable() -> None:
-    assert not Trial(float("nan"), 0.0, 0.0).finite
-    assert not Trial(0.0, float("inf"), 0.0).finite
-    assert not Trial(0.0, float("inf"), -float("inf")).finite
-    assert Trial(0.0, 1.0, -1.0).finite
+    assert not Trial(float("nan"), (0.0, 0.0)).finite
+    assert not Trial(0.0, (float("inf"), 0.0)).finite
+    assert not Trial(0.0, (float("inf"), -float("inf"))).finite
+    assert Trial(0.0, (1.0, -1.0)).finite
     policy = make_policy()
     region = TrustRegion(policy, make_batch(policy), "mean_over_dims", 0.02)
     found = line_search(region, torch.full_like(region.theta, torch.nan), lambda _: True, 3, 0.8)

@@ -87,7 +87,7 @@ def test_a_line_search_without_success_stops_the_methods_for_which_it_is_no_part
     algo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def hopeless(region: TrustRegion, theta: Tensor) -> Trial:
-        return Trial(math.inf, 0.0, 0.0)
+        return Trial(math.inf, (0.0, 0.0))
 
     monkeypatch.setattr(TrustRegion, "evaluate", hopeless)
     trainer = Trainer(toy(algo))
@@ -107,7 +107,7 @@ def test_advantages_that_are_not_numbers_stop_every_method(algo: str, monkeypatc
 
     def spoiled(trainer: Trainer, *parts: Any) -> Batch:
         batch = make(trainer, *parts)
-        return dataclasses.replace(batch, advantage_r=batch.advantage_r * math.nan)
+        return dataclasses.replace(batch, advantages=batch.advantages * math.nan)
 
     monkeypatch.setattr(Trainer, "_batch", spoiled)
     trainer = Trainer(toy(algo))

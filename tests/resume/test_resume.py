@@ -150,7 +150,7 @@ def test_ctrl_c_finishes_the_epoch_saves_and_says_how_to_resume(tmp_path: Path) 
 
 def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hopeless(region: TrustRegion, theta: Tensor) -> Trial:
-        return Trial(math.inf, 0.0, 0.0)
+        return Trial(math.inf, (0.0, 0.0))
 
     monkeypatch.setattr(TrustRegion, "evaluate", hopeless)
     with pytest.raises(TrainingError, match=r"10 updates in a row changed nothing.*smaller target_kl"):

@@ -92,8 +92,7 @@ def updates(name: str, run: dict[str, Any]) -> Iterator[Update]:
             obs=torch.from_numpy(common[f"{world}/e{epoch}/obs"].astype(np.float32) / 32),
             action=torch.from_numpy(action.astype(np.float32) / 128),
             log_prob=log_prob,
-            advantage_r=adv_r,
-            advantage_c=adv_c,
+            advantages=torch.stack([adv_r, adv_c]),
             targets=torch.stack([target_r, target_c]),
         )
         facts = run["epoch"][epoch]
@@ -142,7 +141,7 @@ class Replay:
 
     def update(self, recorded: Update) -> tuple[Parts, dict[str, float]]:
         self.load(recorded.before)
-        names = ("obs", "action", "log_prob", "advantage_r", "advantage_c")
+        names = ("obs", "action", "log_prob", "advantages")
         batch = replace(recorded.batch, **{name: getattr(recorded.batch, name).to(self.dtype) for name in names})
         facts = self.method.update(batch, recorded.cost, recorded.progress)
         heads = [np.concatenate([part[head].T.reshape(-1) for part in self.critics.stack.params]) for head in range(2)]
