@@ -9,25 +9,41 @@ authors', on the PPO of this package.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Samples, Slopes, clipped
-from sbtrpo.algorithms.multipliers import adam_multiplier
+from sbtrpo.algorithms.first_order import Pass, Samples, Slopes, clipped
+from sbtrpo.algorithms.multipliers import Lagrangian
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
+from sbtrpo.config.settings import setting
 
 
-class APPO(FirstOrderMethod):
+@dataclass(frozen=True)
+class APPOSettings(PPOSettings, Lagrangian):
+    """With the weight of the quadratic penalty."""
+
+    multiplier_rate: float = 0.2
+    sigma: float = setting(0.1, least=0)
+    """Weight of the quadratic penalty."""
+
+
+class APPO(PPO[APPOSettings]):
     """PPO with both objectives clipped."""
 
-    make_multiplier = staticmethod(adam_multiplier)
+    title = "APPO"
+    summary = "PPO on an augmented Lagrangian: a multiplier and a quadratic penalty"
+    source = "Dai et al., Augmented Proximal Policy Optimization for Safe RL (AAAI 2023); the authors' loss on our PPO"
+    Settings = APPOSettings
     _factor = 0.0
 
     def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
         """λ and the factor f."""
         multiplier = self.lagrange(cost)
-        self._factor = max(0.0, multiplier + self.config.sigma * (cost - self.config.cost_limit))
+        self._factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
         return {"multiplier": multiplier, "penalty": self._factor}
 
     def slopes(self, found: Pass) -> Slopes:
         """Of both clipped surrogates."""
-        f, clip, rows = self._factor, self.config.clip, found.rows
+        f, clip, rows = self._factor, self.settings.clip, found.rows
         gain, harm = clipped(found.ratio, rows.advantage_r, clip), -clipped(found.ratio, -rows.advantage_c, clip)
         return Slopes((f * harm - gain) / (1 + f))

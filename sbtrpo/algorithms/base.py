@@ -6,19 +6,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.multipliers import Multiplier
+from sbtrpo.algorithms.multipliers import Controlled, Lagrangian, Multiplier
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.settings import MethodSettings
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 
 Diagnostics = dict[str, float]
+S = TypeVar("S", bound=MethodSettings)
 
 
 @dataclass(frozen=True)
@@ -54,29 +56,39 @@ class Batch:
         return all(bool(torch.isfinite(tensor).all()) for tensor in learnt)
 
 
-class Method(ABC):
+class Method(ABC, Generic[S]):
     """A method: one update after the other, and whatever it carries between them.
 
     Args:
         policy: whose parameters an update changes.
         critics: which it fits; None if its advantages need none.
-        config: with the method's own settings filled in (`TrainConfig.resolved`).
+        config: of the run, with the method's settings in it.
         orders: shuffles minibatches.
     """
 
+    title: ClassVar[str] = ""
+    """As a reader knows it; the name of the class if left out."""
+    summary: ClassVar[str] = ""
+    """What it does, in one line; the first line of the docstring if left out."""
+    source: ClassVar[str] = ""
+    """Where it was published, and the code whose behaviour fidelity "paper" has."""
+    family: ClassVar[str] = ""
+    colour: ClassVar[str | None] = None
+    """In figures, such as "#0072b2"; None leaves the choice to them."""
+    Settings: ClassVar[type[MethodSettings]] = MethodSettings
     may_stall: ClassVar[bool] = False
     """Whether updates without an acceptable step are part of the published method, however many."""
     in_one: ClassVar[bool] = False
     """Whether policy and critics are fitted in the same passes, so that all fails with the policy's part."""
 
     def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
-        self.policy, self.critics, self.config, self.orders = policy, critics, config, orders
-        self.multiplier = self.make_multiplier(config)
-
-    @staticmethod
-    def make_multiplier(config: TrainConfig) -> Multiplier | None:
-        """Its multiplier, for a method that has one."""
-        return None
+        assert isinstance(config.method, self.Settings)
+        self.policy, self.critics, self.orders = policy, critics, orders
+        self.config = config
+        self.settings: S = config.method  # type: ignore[assignment]
+        self.multiplier: Multiplier | None = None
+        if isinstance(config.method, Lagrangian | Controlled):
+            self.multiplier = config.method.multiplier()
 
     def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
         """Change the policy and fit the critics; if the batch is not all numbers, everything stays as it was.

@@ -9,20 +9,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sbtrpo.algorithms.base import Diagnostics
 from sbtrpo.algorithms.first_order import Pass, Samples, Slopes
-from sbtrpo.algorithms.multipliers import adam_multiplier
-from sbtrpo.algorithms.ppo import PPO
+from sbtrpo.algorithms.multipliers import Lagrangian
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
+from sbtrpo.config.settings import setting
 
 
-class CUP(PPO):
+@dataclass(frozen=True)
+class CUPSettings(PPOSettings, Lagrangian):
+    """With the second stage's weight and the multiplier's bound."""
+
+    policy_batch: int = setting(64, least=1, paper=20_000)
+    multiplier_max: float | None = setting(
+        0.2,
+        least=0,
+        paper=2.0,
+        corrected=2.0,
+        quirk="The published code bounds CUP's multiplier by 0.2, the paper's table by 2.0.",
+    )
+    """The multiplier's upper bound."""
+    cup_lambda: float = setting(0.95, least=0, most=1)
+    """GAE's lambda in the weight of the second stage."""
+
+    def check(self, gamma: float) -> None:
+        """It divides by 1 - γ."""
+        if gamma == 1:
+            raise ValueError("cup divides by 1 - gamma; use a gamma below 1")
+
+
+class CUP(PPO[CUPSettings]):
     """PPO, and a projection after it."""
 
-    make_multiplier = staticmethod(adam_multiplier)
+    title = "CUP"
+    summary = "a PPO step for reward, then a penalised step back towards feasibility"
+    source = "Yang et al., Constrained Update Projection (NeurIPS 2022); code: SafePO"
+    Settings = CUPSettings
     _projecting = False
 
     def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
@@ -44,6 +70,6 @@ class CUP(PPO):
         if not self._projecting:
             return super().slopes(found)
         assert self.multiplier is not None
-        c = self.config
-        weight = self.multiplier.value * (1 - c.gamma * c.cup_lambda) / (1 - c.gamma)
+        gamma = self.config.gamma
+        weight = self.multiplier.value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma)
         return Slopes(ratio=weight * found.rows.advantage_c.astype(np.float64), kl=np.ones_like(found.ratio))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -18,11 +18,34 @@ from numpy.typing import NDArray
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
 from sbtrpo.nets.policy import Policy
 from sbtrpo.nets.stack import Adam, Floats, Stack, clip_together, one_blas_thread
 
 Doubles = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FirstOrderSettings(MethodSettings):
+    """Settings of the methods that pass over a batch in minibatches, with the critics in the same ones."""
+
+    target_kl: float = setting(0.02, above=0)
+    """Beyond this KL from the rollout policy, passes stop."""
+    learning_rate: float = setting(3e-4, above=0)
+    """Of the policy; falls linearly to 0 over the run."""
+    policy_batch: int = setting(64, least=1)
+    """Samples in a minibatch."""
+    policy_minibatches: int = setting(0, least=0)
+    """Minibatches in a pass, of equal size; 0 leaves it to policy_batch."""
+    policy_passes: int = setting(40, least=1)
+    """The most passes over an epoch's samples."""
+    critic_learning_rate: float = 3e-4
+    max_grad_norm: float = setting(40.0, above=0)
+    """Bound on the norm of the gradients that are clipped together."""
+
+
+F = TypeVar("F", bound=FirstOrderSettings)
 
 
 @dataclass
@@ -173,9 +196,11 @@ class Pass:
         return Trial(kl, tuple(float(self.ratio @ a) / len(rows) for a in (rows.advantage_r, rows.advantage_c)))
 
 
-class FirstOrderMethod(Method):
+class FirstOrderMethod(Method[F]):
     """Passes of minibatches with Adam, critics included, until KL(old ‖ new) exceeds δ. A method is its `slopes`."""
 
+    family = "first order"
+    Settings: ClassVar[type[MethodSettings]] = FirstOrderSettings
     in_one = True
 
     def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
@@ -197,7 +222,7 @@ class FirstOrderMethod(Method):
         before, theta = self.start(batch), actor.flat()
         gradients = before.gradients()
         samples = replace(before.rows)  # a method may put other advantages in their place
-        rate = self.config.learning_rate * (1 - progress)
+        rate = self.settings.learning_rate * (1 - progress)
         with one_blas_thread():
             facts = self.prepare(samples, cost, progress)
             facts |= self.passes(samples, rate)
@@ -223,7 +248,7 @@ class FirstOrderMethod(Method):
 
     def run(self, samples: Samples, rate: float, critics: Critics | None) -> tuple[int, float, Diagnostics]:
         """Passes until KL(reference ‖ actor) exceeds δ: how many, the KL then, and the critics' losses in the last."""
-        c, actor = self.config, self.actor
+        c, actor = self.settings, self.actor
         reference_log_std = actor.log_std.copy()
         errors = np.zeros(len(samples.targets))
         count, kl = 0, 0.0
@@ -250,7 +275,7 @@ class FirstOrderMethod(Method):
 
     def clip(self, gradients: list[Floats]) -> None:
         """Bound the norm of all gradients together."""
-        clip_together(gradients, self.config.max_grad_norm)
+        clip_together(gradients, self.settings.max_grad_norm)
 
     def start(self, batch: Batch) -> Pass:
         """The rollout policy on all samples, of which it is the reference, too."""

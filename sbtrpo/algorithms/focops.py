@@ -11,17 +11,50 @@ with 0 ≤ λ ≤ 2. In the published code KL_i 1_i is a column and ρ_i A_i a r
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from sbtrpo.algorithms.first_order import Pass, Slopes
-from sbtrpo.algorithms.ppo_lag import PPOLag
+from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Pass, Samples, Slopes
+from sbtrpo.algorithms.multipliers import Lagrangian
+from sbtrpo.algorithms.ppo_lag import mix
+from sbtrpo.config.settings import setting
 
 
-class FOCOPS(PPOLag):
+@dataclass(frozen=True)
+class FOCOPSSettings(FirstOrderSettings, Lagrangian):
+    """With the temperature of the optimal policy, and the published broadcast."""
+
+    multiplier_rate: float = setting(0.035, least=0, paper="–")
+    multiplier_max: float | None = 2.0
+    temperature: float = setting(1.5, above=0)
+    """What divides the advantage in the optimal policy's exponent."""
+    focops_broadcast: bool = setting(
+        True,
+        corrected=False,
+        quirk="Two published shapes broadcast to a square, so that the trust region's indicator scales all samples"
+        " alike; corrected, it gates each sample by itself.",
+    )
+    """The indicator of the trust region scales all samples alike; paper: yes."""
+
+
+class FOCOPS(FirstOrderMethod[FOCOPSSettings]):
     """PPO-Lag's advantages, in a loss of its own."""
+
+    title = "FOCOPS"
+    summary = "the optimal policy in a KL ball, projected back to the network by its own loss"
+    source = "Zhang et al., First Order Constrained Optimization in Policy Space (NeurIPS 2020); code: SafePO"
+    Settings = FOCOPSSettings
+
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
+        """λ, and the advantages that follow from it, as in PPO-Lag."""
+        multiplier = self.lagrange(cost)
+        mix(samples, multiplier)
+        return {"multiplier": multiplier}
 
     def slopes(self, found: Pass) -> Slopes:
         """Of the projection onto the network; the indicator counts as a constant."""
-        inside = (found.divergence() <= self.config.target_kl).astype(np.float64)
-        gate = inside.mean() if self.config.focops_broadcast else inside
-        return Slopes(ratio=-gate * found.rows.advantage_r / self.config.temperature, kl=inside)
+        inside = (found.divergence() <= self.settings.target_kl).astype(np.float64)
+        gate = inside.mean() if self.settings.focops_broadcast else inside
+        return Slopes(ratio=-gate * found.rows.advantage_r / self.settings.temperature, kl=inside)

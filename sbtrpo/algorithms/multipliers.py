@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sbtrpo.config import TrainConfig
+from sbtrpo.config.settings import MethodSettings, for_each, setting
 
 
 class Multiplier(Protocol):
@@ -105,11 +106,55 @@ class PIDMultiplier:
         self._past = [float(past) for past in state["past"]]
 
 
-def adam_multiplier(config: TrainConfig) -> Multiplier:
-    """The multiplier of most Lagrangian methods."""
-    return AdamMultiplier(config.cost_limit, config.multiplier_init, config.multiplier_rate, config.multiplier_max)
+@dataclass(frozen=True)
+class Limited(MethodSettings):
+    """Settings of the methods that read the cost of recent episodes and hold it to a limit."""
+
+    cost_limit: float | tuple[float, ...] = setting(0.0, least=0, span=">= 0", advice="use 0 for a hard constraint")
+    """On an episode's cost; one value, or one for each constraint."""
+    first_cost_zero: bool = setting(
+        True,
+        corrected=False,
+        quirk="The published methods read a cost of 0 in their first update, whatever happened; corrected, the actual"
+        " cost.",
+    )
+    """Whether methods read a cost of 0 in their first update; paper: yes."""
+
+    @property
+    def limit(self) -> float:
+        """The limit of a single constraint."""
+        return for_each("cost_limit", self.cost_limit, 1)[0]
 
 
-def pid_multiplier(config: TrainConfig) -> Multiplier:
-    """The controlled one."""
-    return PIDMultiplier(config.cost_limit, config.multiplier_init, config.pid_kp, config.pid_ki, config.pid_kd)
+@dataclass(frozen=True)
+class Lagrangian(Limited):
+    """Settings of the methods whose multiplier is moved by Adam."""
+
+    multiplier_init: float = setting(1e-3, least=0)
+    """The multiplier at the start (PID: its integral)."""
+    multiplier_rate: float = setting(0.035, least=0)
+    """Learning rate of the multiplier."""
+    multiplier_max: float | None = setting(None, least=0)
+    """The multiplier's upper bound; not set, it has none."""
+
+    def multiplier(self) -> Multiplier:
+        """The multiplier at the start of a run."""
+        return AdamMultiplier(self.limit, self.multiplier_init, self.multiplier_rate, self.multiplier_max)
+
+
+@dataclass(frozen=True)
+class Controlled(Limited):
+    """Settings of a method whose multiplier is a PID controller."""
+
+    multiplier_init: float = setting(1e-3, least=0)
+    """The multiplier at the start (PID: its integral)."""
+    pid_kp: float = setting(0.1, least=0)
+    """Weight of the violation's moving average."""
+    pid_ki: float = setting(0.01, least=0)
+    """Weight of the violation in the running sum."""
+    pid_kd: float = setting(0.01, least=0)
+    """Weight of the cost's recent rise."""
+
+    def multiplier(self) -> Multiplier:
+        """The multiplier at the start of a run."""
+        return PIDMultiplier(self.limit, self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd)

@@ -7,26 +7,49 @@ Both means are a minibatch's, so the noise of a small mean decides whether the h
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
 import numpy as np
 
 from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Doubles, FirstOrderMethod, Pass, Samples, Slopes, clipped
+from sbtrpo.algorithms.first_order import Doubles, Pass, Samples, Slopes, clipped
+from sbtrpo.algorithms.multipliers import Limited
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.stack import Floats
 
 
-class P3O(FirstOrderMethod):
+@dataclass(frozen=True)
+class P3OSettings(PPOSettings, Limited):
+    """With the weight of the hinge."""
+
+    penalty: float = setting(10.0, least=0)
+    """Weight of the hinge."""
+
+
+P = TypeVar("P", bound=P3OSettings)
+
+
+class P3O(PPO[P]):
     """PPO with a hinge on the cost."""
+
+    title = "P3O"
+    summary = "PPO with an exact penalty: a hinge on the clipped cost surrogate"
+    source = "Zhang et al., Penalized Proximal Policy Optimization (IJCAI 2022); code: the C-TRPO authors'"
+    Settings: ClassVar[type[MethodSettings]] = P3OSettings
 
     _weight = _offset = 0.0
 
     def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
         """κ, and what the violation adds to the hinge."""
-        self._weight, self._offset = self.config.penalty, (1 - self.config.gamma) * (cost - self.config.cost_limit)
+        excess = cost - self.settings.limit
+        self._weight, self._offset = self.settings.penalty, (1 - self.config.gamma) * excess
         return {"penalty": self._weight}
 
     def slopes(self, found: Pass) -> Slopes:
         """Of the clipped surrogate and, where it is active, of the hinge."""
-        ratio, rows, clip = found.ratio, found.rows, self.config.clip
+        ratio, rows, clip = found.ratio, found.rows, self.settings.clip
         slope = -clipped(ratio, rows.advantage_r, clip)
         if pessimistic_cost(ratio, rows.advantage_c, clip) + self._offset > 0:
             slope = slope - self._weight * clipped(ratio, -rows.advantage_c, clip)

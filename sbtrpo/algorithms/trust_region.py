@@ -13,15 +13,64 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
-from sbtrpo.config.train import KLReduction, TrainConfig
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import critic_losses
 from sbtrpo.nets.network import MLP, flatten, unflatten
 from sbtrpo.nets.policy import Policy
+
+KLReduction = Literal["mean_over_dims", "sum_over_dims"]
+
+
+@dataclass(frozen=True)
+class TrustRegionSettings(MethodSettings):
+    """Settings of the methods that take one step a batch, within a trust region."""
+
+    target_kl: float = setting(0.01, above=0)
+    """Radius of the trust region."""
+    cg_iterations: int = setting(15, least=1)
+    """The most iterations of conjugate gradients."""
+    cg_damping: float = setting(0.1, least=0)
+    """Added to the Fisher matrix's diagonal."""
+    cg_tolerance: float = setting(0.0, least=0)
+    """Conjugate gradients stop at this relative residual; 0 runs all iterations."""
+    line_search_tries: int = setting(15, least=1)
+    """The most steps tried; if none is acceptable, the policy stays."""
+    line_search_fraction: float = setting(0.8, above=0, below=1, span="in (0, 1)")
+    """By which a step shrinks from one try to the next."""
+    line_search_first: float = setting(1.0, above=0)
+    """First step tried, as a share of the full one; 0.8 is the literal reading of the paper's algorithm box."""
+    critic_batch: int = setting(128, least=1, needs="critics")
+    """Samples in a minibatch of the critics."""
+    critic_minibatches: int = setting(0, least=0, needs="critics")
+    """Minibatches in a pass of the critics, of equal size; 0 leaves it to critic_batch."""
+    critic_passes: int = setting(10, least=1, needs="critics")
+    """Passes of the critics over an epoch's samples."""
+    max_grad_norm: float = setting(40.0, above=0, needs="critics")
+    """Bound on the norm of the critics' gradient."""
+    kl_reduction: KLReduction = setting(
+        "mean_over_dims",
+        corrected="sum_over_dims",
+        quirk="The published trust regions average the KL over action dimensions, too, so that a target of δ is m·δ in"
+        " truth; corrected, dimensions are summed.",
+    )
+    """The trust region's KL over action dimensions; paper: mean, corrected: sum."""
+    cg_epsilon: float = setting(
+        1e-6,
+        least=0,
+        corrected=0.0,
+        quirk="The published conjugate gradients add 1e-6 to their denominators, which hampers small gradients;"
+        " corrected, 0.",
+    )
+    """Added to the denominators of conjugate gradients; paper: 1e-6, corrected: 0."""
+
+
+T = TypeVar("T", bound=TrustRegionSettings)
 
 
 class Linearised:
@@ -229,8 +278,11 @@ class Proposal:
     """The method's own numbers."""
 
 
-class TrustRegionMethod(Method):
+class TrustRegionMethod(Method[T]):
     """One step a batch: a direction, a line search along it, then the critics. A method is its `propose`."""
+
+    family = "trust region"
+    Settings: ClassVar[type[MethodSettings]] = TrustRegionSettings
 
     @abstractmethod
     def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
@@ -238,15 +290,15 @@ class TrustRegionMethod(Method):
 
     def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
         """Step, then fit the critics."""
-        config = self.config
-        region = TrustRegion(self.policy, batch, config.kl_reduction, config.cg_damping)
+        settings = self.settings
+        region = TrustRegion(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()
         proposal = self.propose(region, gradients, cost)
         solution = proposal.solution
         skipped = not bool(torch.isfinite(proposal.step).all() & torch.isfinite(solution.x).all())
         found = Accepted(region.theta, 0.0, 0, region.old)
         if not skipped:
-            shorten = config.line_search_tries, config.line_search_fraction, config.line_search_first
+            shorten = settings.line_search_tries, settings.line_search_fraction, settings.line_search_first
             found = line_search(region, proposal.step, proposal.acceptable, *shorten)
         self.policy.set(found.theta)
         damped = found.step**2 * proposal.curvature
@@ -257,7 +309,7 @@ class TrustRegionMethod(Method):
             "line_search_tries": float(found.tries),
             "line_search_failed": float(found.step == 0.0 and not skipped),
             **common,
-            "kl_predicted": 0.5 * (damped - config.cg_damping * common["step_norm"] ** 2),
+            "kl_predicted": 0.5 * (damped - settings.cg_damping * common["step_norm"] ** 2),
             "kl_predicted_damped": 0.5 * damped,
             "cg_iterations": float(solution.iterations),
             "cg_residual": float(solution.residual.max()),
@@ -269,7 +321,7 @@ class TrustRegionMethod(Method):
         """Fit the critics, if there are any; their losses."""
         if self.critics is None or batch.targets is None:
             return {}
-        c = self.config
+        c = self.settings
         losses, _ = self.critics.fit(
             batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
         )
@@ -277,7 +329,7 @@ class TrustRegionMethod(Method):
 
 
 def solve(
-    region: TrustRegion, b: Tensor, config: TrainConfig, add: Callable[[Tensor], Tensor] | None = None
+    region: TrustRegion, b: Tensor, settings: TrustRegionSettings, add: Callable[[Tensor], Tensor] | None = None
 ) -> Solution:
     """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
 
@@ -285,7 +337,7 @@ def solve(
         found = region.fisher(vectors)
         return found if add is None else found + add(vectors)
 
-    return conjugate_gradient(product, b, config.cg_iterations, config.cg_tolerance, config.cg_epsilon)
+    return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
 
 
 def to_boundary(curvature: float, target_kl: float) -> float:
@@ -297,7 +349,7 @@ def natural_gradient_step(
     region: TrustRegion,
     gradients: Tensor,
     weights: tuple[float, float],
-    config: TrainConfig,
+    settings: TrustRegionSettings,
     facts: Diagnostics | None = None,
     add: Callable[[Tensor], Tensor] | None = None,
     divergence: Callable[[Trial], float] | None = None,
@@ -308,19 +360,19 @@ def natural_gradient_step(
         region: the batch at θ.
         gradients: (2, P) of both surrogates.
         weights: w_r and w_c.
-        config: of the trust region.
+        settings: of the trust region.
         facts: to be reported.
         add: a matrix that is added to the Fisher matrix, as its product with rows.
         divergence: what takes the place of the KL.
     """
     w_r, w_c = weights
-    solution = solve(region, (w_r * gradients[0] + w_c * gradients[1])[None], config, add)
+    solution = solve(region, (w_r * gradients[0] + w_c * gradients[1])[None], settings, add)
     curvature = float(solution.x[0] @ solution.product[0])
-    scale = to_boundary(curvature, config.target_kl)
+    scale = to_boundary(curvature, settings.target_kl)
     old = region.old
 
     def acceptable(trial: Trial) -> bool:
         gain = w_r * (trial.surrogate_r - old.surrogate_r) + w_c * (trial.surrogate_c - old.surrogate_c)
-        return gain >= 0 and (trial.kl if divergence is None else divergence(trial)) <= config.target_kl
+        return gain >= 0 and (trial.kl if divergence is None else divergence(trial)) <= settings.target_kl
 
     return Proposal(scale * solution.x[0], acceptable, solution, scale**2 * curvature, facts or {})

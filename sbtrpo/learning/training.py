@@ -7,7 +7,6 @@ not exist after a resume.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import signal
 import threading
 import time
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch
+from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
 from sbtrpo.errors import UserError
@@ -67,17 +67,17 @@ class Trainer:
     """A method on one task."""
 
     def __init__(self, config: TrainConfig) -> None:
-        self.config = config = config.resolved()
+        self.config, settings = config, config.method
         if config.learner_threads:
             torch.set_num_threads(config.learner_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
         size, space = pool.task.observation_size, pool.single_action_space
-        heads = {"gae": 2, "gae-reward": 1}.get(config.advantage, 0)
+        heads, rate = settings.heads(), settings.critic_learning_rate
         self.critics: Critics | None = None
         if heads:
-            self.critics = Critics(heads, size, config.hidden, config.critic_learning_rate, self._init, config.device)
+            self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
         self.policy = make_policy(size, space, config.hidden, self._init, config.device)
         self.method = make_method(self.policy, self.critics, config, self._orders)
         self.collector = Collector(pool, self.policy, noise)
@@ -134,7 +134,8 @@ class Trainer:
             finished = rollout.episodes
             self.windows.add(finished["return"], finished["cost"], finished["length"])
         statistics = self.windows.epoch_statistics()
-        unread = not self.windows.begun or (bool(self.config.first_cost_zero) and not before)
+        published = isinstance(self.config.method, Limited) and self.config.method.first_cost_zero
+        unread = not self.windows.begun or (published and not before)
         return 0.0 if unread else statistics["cost"], statistics
 
     # ---- the update's parts ------------------------------------------------------------------------------------
@@ -143,12 +144,12 @@ class Trainer:
         config, ended = self.config, rollout.terminated | rollout.truncated
         returns = torch.stack([returns_to_go(x, ended, config.gamma) for x in (rollout.reward, rollout.cost)])
         estimates = returns.clone()
-        if config.advantage == "mc-linear":
+        if config.method.advantage == "mc-linear":
             features = baseline_features(rollout.obs, rollout.time)
             if self.baseline is not None:
                 estimates = returns - torch.movedim(features @ self.baseline, 2, 0)
             flat = features.reshape(-1, features.shape[-1])
-            self.baseline = fit_baseline(flat, returns.reshape(2, -1).T, config.baseline_ridge)
+            self.baseline = fit_baseline(flat, returns.reshape(2, -1).T, config.method.baseline_ridge)
         targets = None
         if self.critics is not None:
             targets, values = self._judge(rollout, ended, self.critics)
@@ -163,10 +164,10 @@ class Trainer:
         after = critics(rollout.last_obs.to(device)).cpu()
         next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
         # The published code shows the critics the raw last observation at a time-out.
-        final_obs = rollout.final_obs_raw if config.bootstrap_raw_observation else rollout.final_obs
+        final_obs = rollout.final_obs_raw if config.method.bootstrap_raw_observation else rollout.final_obs
         next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs.to(device)).cpu()
         estimates = [
-            gae(x, value, following, rollout.terminated, ended, config.gamma, config.gae_lambda)
+            gae(x, value, following, rollout.terminated, ended, config.gamma, config.method.gae_lambda)
             for x, value, following in zip((rollout.reward, rollout.cost), values, next_values, strict=False)
         ]
         return torch.stack(estimates) + values, values
@@ -205,7 +206,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """All that the next epoch depends on."""
         return {
-            "config": dataclasses.asdict(self.config) | {"hidden": list(self.config.hidden)},
+            "config": {name: _plain(value) for name, value in self.config.settings().items()},
             "policy": self.policy.state_dict(),
             "critics": None if self.critics is None else self.critics.state_dict(),
             "method": self.method.state_dict(),
@@ -233,6 +234,10 @@ class Trainer:
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
 
 
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
 def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -248,7 +253,6 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     >>> sorted(path.name for path in run.iterdir())[:4]
     ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
     """
-    config = config.resolved()
     path = Path(out) if out is not None else default_path(config)
     trainer = Trainer(config)
     return _run(trainer, RunFolder.create(path, config, wandb=wandb), quiet)
