@@ -73,8 +73,6 @@ class Method(ABC, Generic[S]):
     source: ClassVar[str] = ""
     """Where it was published, and the code whose behaviour fidelity "paper" has."""
     family: ClassVar[str] = ""
-    colour: ClassVar[str | None] = None
-    """In figures, such as "#0072b2"; None leaves the choice to them."""
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
     may_stall: ClassVar[bool] = False
     """Whether updates without an acceptable step are part of the published method, however many."""

@@ -270,17 +270,31 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
 
 
 @app.command
-def check(task: tyro.conf.Positional[str], seconds: float = 5.0, seed: int = 0) -> int:
-    """Try an environment, and tell what to change before training on it.
+def check(
+    task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None,
+    algo: str | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> int:
+    """Try an environment or a method, and tell what to change before training.
 
     Args:
         task: `my_package:MyEnv-v0`, or a task of this package.
-        seconds: how long to try.
+        algo: a method of your own, such as `my_package:MyMethod` or `file.py:MyMethod`; it is tried on the task, or on
+            ToyCorridor-v0.
+        seconds: how long to try an environment.
         seed: of the episodes.
     """
     from sbtrpo.envs.foreign.check import check_environment
 
-    report = check_environment(task, seconds, seed)
+    if algo is not None:
+        from sbtrpo.learning.check import check_method
+
+        report = check_method(algo, seed, task or "ToyCorridor-v0")
+    elif task is not None:
+        report = check_environment(task, seconds, seed)
+    else:
+        raise ValueError("name a task, or a method with --algo")
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1

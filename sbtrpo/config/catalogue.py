@@ -86,7 +86,7 @@ class Entry:
 
     @property
     def label(self) -> str:
-        """What tables and folders call it: the name, or that of the class for a method of the user's."""
+        """What tables and folders call it: its name, or that of the class for a method of the user's."""
         return self.implementation.__name__ if ":" in self.name else self.name
 
     @property
@@ -109,12 +109,6 @@ class Entry:
     def family(self) -> str:
         """Trust region, or first order."""
         return str(self.implementation.family)
-
-    @property
-    def colour(self) -> str | None:
-        """In figures; None leaves the choice to them."""
-        colour: str | None = self.implementation.colour
-        return colour
 
 
 def names() -> list[str]:
