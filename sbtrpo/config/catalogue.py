@@ -77,6 +77,8 @@ class Entry:
     """What `--algo` takes."""
     implementation: Any
     """The class."""
+    version: str = ""
+    """What tells a method in a file from what else that file has held."""
 
     @property
     def settings(self) -> type[MethodSettings]:
@@ -88,6 +90,11 @@ class Entry:
     def label(self) -> str:
         """What tables and folders call it: its name, or that of the class for a method of the user's."""
         return self.implementation.__name__ if ":" in self.name else self.name
+
+    @property
+    def identity(self) -> str:
+        """The same wherever a method's file lies, and another when its content changes."""
+        return f"{self.label}@{self.version}" if self.version else self.name
 
     @property
     def title(self) -> str:
@@ -189,12 +196,14 @@ def _of_the_user(name: str) -> Entry:
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
         raise UnfitMethod(f"{name!r} names no method; write module:Class or path/to/file.py:Class")
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    in_file = place.endswith(".py")
+    module = _load_file(Path(place)) if in_file else _load_module(place)
     if not hasattr(module, attribute):
         classes = [key for key, value in vars(module).items() if inspect.isclass(value) and _is_method(value)]
         near = difflib.get_close_matches(attribute, classes, n=1, cutoff=0.4) or classes[-1:]
         raise UnfitMethod(f"{place} has no class {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    return Entry(name, _fit(name, getattr(module, attribute)))
+    version = hashlib.sha256(Path(place).read_bytes()).hexdigest()[:12] if in_file else ""
+    return Entry(name, _fit(name, getattr(module, attribute)), version)
 
 
 def _load_module(place: str) -> ModuleType:

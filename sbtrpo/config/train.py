@@ -77,9 +77,10 @@ class TrainConfig(RunSettings):
 
     def in_effect(self) -> dict[str, Any]:
         """The settings that shape what the run computes, but for the seed."""
-        rules = {name: item.rule for name, item in all_settings(catalogue.method(self.algo)).items()}
+        entry = catalogue.method(self.algo)
+        rules = {name: item.rule for name, item in all_settings(entry).items()}
         return {
-            name: value
+            name: entry.identity if name == "algo" else value
             for name, value in self.settings().items()
             if not rules[name].operational and self.method.in_effect(rules[name].needs)
         }

@@ -141,7 +141,7 @@ class Watched(Trainer):
         def watched(batch: Batch, *arguments: Any) -> Mapping[str, float]:
             copies = {name: value.clone() for name, value in vars(batch).items() if isinstance(value, torch.Tensor)}
             statistics = self.policy.normaliser.state_dict()
-            streams = torch.get_rng_state().clone(), np.random.get_state()[1].copy()  # type: ignore[index,union-attr]
+            streams = torch.get_rng_state().clone(), np.random.get_state()[1].copy()  # type: ignore[index]
             report = update(batch, *arguments)
             for name, value in copies.items():
                 if not torch.equal(value, getattr(batch, name)):
