@@ -33,6 +33,9 @@ class Pool:
     its episode is truncated, its last good observation is final, and `faults` counts it.
     """
 
+    binary_costs = True
+    """Cost components are 0 or 1, and a step costs 1 where any of them does."""
+
     def __init__(
         self,
         task: TaskLike,

@@ -16,8 +16,9 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sbtrpo.envs.foreign.environment import FIXED, Description, Info, UnfitEnvironment, is_foreign
+from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
 from sbtrpo.envs.foreign.workers import Worker
+from sbtrpo.envs.foreign.world import FIXED, Description
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.streams import Floats, Ints
 from sbtrpo.errors import UserError
@@ -79,6 +80,8 @@ class EnvPool:
 
     restores_exactly = False
     """Foreign simulators cannot be saved: `load_state_dict` begins new episodes in all worlds."""
+    binary_costs = False
+    """Costs are any numbers from 0 on."""
 
     def __init__(
         self, task: str, num_worlds: int, seed: int = 0, threads: int = 0, episode_length: int | None = None
@@ -102,7 +105,8 @@ class EnvPool:
         self.spec = ForeignSpec(task, int(length))
         self.single_observation_space, self.single_action_space = found.observation_space, found.action_space
         size = found.observation_space.shape[0]
-        self.task = ForeignTask(size, found.cost_names, {"observation": slice(0, size)})
+        self._costs = found.costs
+        self.task = ForeignTask(size, found.costs.names, {"observation": slice(0, size)})
         self.faults = 0
         """Worlds that failed and were reset, since the pool was made."""
         self.last_error = ""
@@ -111,7 +115,7 @@ class EnvPool:
         self._episodes: Ints = np.zeros(n, np.int64)  # begun so far
         self._steps: Ints = np.zeros(n, np.int64)
         self._stillborn: Ints = np.zeros(n, np.int64)  # failures since the last good step
-        self._sums: Floats = np.zeros((3 + len(found.cost_names), n))  # return, cost, goals, cost components
+        self._sums: Floats = np.zeros((3 + len(found.costs.names), n))  # return, cost, goals, cost components
         self._told: set[str] = set()
 
     def _describe(self, task: str) -> Description:
@@ -144,7 +148,7 @@ class EnvPool:
         action, names = self._checked(action), self.task.cost_names
         assert self._obs is not None
         values, errors = self._exchange(
-            {w: ("step", action[worker.rows], names) for w, worker in enumerate(self._workers)}
+            {w: ("step", action[worker.rows], self._costs) for w, worker in enumerate(self._workers)}
         )
         table = np.zeros((self.num_worlds, len(FIXED) + len(names) + self.task.observation_size))
         for row, value in values.items():

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
@@ -20,7 +20,9 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from sbtrpo.envs.foreign.environment import Description, UnfitEnvironment, World, one_line
+from sbtrpo.envs.foreign.costs import CostReader
+from sbtrpo.envs.foreign.environment import UnfitEnvironment, one_line
+from sbtrpo.envs.foreign.world import Description, World
 from sbtrpo.envs.streams import Floats, Ints
 
 PATIENCE = 300.0
@@ -47,13 +49,13 @@ class Host:
                 obs[k] = self._world(k).reset(seed)
         return obs, errors
 
-    def step(self, actions: NDArray[Any], cost_names: Sequence[str]) -> tuple[dict[int, Floats], dict[int, str]]:
+    def step(self, actions: NDArray[Any], costs: CostReader) -> tuple[dict[int, Floats], dict[int, str]]:
         """Step all worlds; returns the values of each, and what went wrong elsewhere."""
         values: dict[int, Floats] = {}
         errors: dict[int, str] = {}
         for k, action in enumerate(actions):
             with self._guarded(k, errors):
-                values[k] = self._world(k).step(action, cost_names)
+                values[k] = self._world(k).step(action, costs)
         return values, errors
 
     def _world(self, k: int) -> World:

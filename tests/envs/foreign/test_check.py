@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from sbtrpo.envs.foreign import check
-from sbtrpo.envs.foreign.check import Finding, Report, check_environment
+from sbtrpo.envs.foreign.check import check_environment
+from sbtrpo.envs.foreign.findings import CheckFinding, CheckReport
 from tests.envs.foreign.worlds import name_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def findings(what: str, seconds: float = 0.1) -> Report:
+def findings(what: str, seconds: float = 0.1) -> CheckReport:
     return check_environment(name_of(what), seconds, isolated=False)
 
 
-def worst(report: Report) -> Finding:
+def worst(report: CheckReport) -> CheckFinding:
     return report.findings[0]
 
 
