@@ -157,6 +157,10 @@ def _evaluation_table(found: Evaluation) -> Table:
     table.add_row("safety probability", f"{found.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("safe reward", f"{found.safe_reward:.3f}")
     table.add_row("violation probability, 95 % upper bound", f"{found.violation_probability_upper:.3f}")
+    for name, part in found.constraints.items():
+        low, high = part["safety_probability_interval"]
+        table.add_row(f"{name}: cost", f"{part['cost']:.3f}")
+        table.add_row(f"{name}: safety", f"{part['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("worlds that failed", str(found.faults))
     return table
 
