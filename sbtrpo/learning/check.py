@@ -15,7 +15,7 @@ import torch
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
-from sbtrpo.envs.foreign.check import SEVERITIES, Finding, Report
+from sbtrpo.envs.foreign.findings import SEVERITIES, Finding, Report
 from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
