@@ -248,8 +248,6 @@ def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
     raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
 
 
-
-
 # ---- viewers ---------------------------------------------------------------------------------------------------------
 
 
