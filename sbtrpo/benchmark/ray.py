@@ -96,14 +96,14 @@ class RayLauncher(Launcher):
         return Ended(job, status, describe_exit(status))
 
     @override
-    def stop(self) -> None:  # a task that has not begun never will
+    def stop(self) -> None:
         for task in self._jobs:
-            self._ray.cancel(task, force=False)
+            self._ray.cancel(task, force=False)  # a task that has not begun never will
 
     @override
-    def kill(self) -> None:  # a worker that loses its parent still finishes its epoch and saves
+    def kill(self) -> None:
         for task in self._jobs:
-            self._ray.cancel(task, force=True)
+            self._ray.cancel(task, force=True)  # its worker process still finishes its epoch and saves
 
     def close(self) -> None:
         """Leave the cluster."""

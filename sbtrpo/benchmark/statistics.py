@@ -1,4 +1,4 @@
-"""What several seeds, and several tasks, amount to: interquartile means and stratified bootstrap intervals.
+"""Statistics over seeds and tasks: interquartile means and stratified bootstrap intervals.
 
 The estimates are those of Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (NeurIPS
 2021). A test compares these functions with the authors' package rliable, where that is installed. rliable needs an

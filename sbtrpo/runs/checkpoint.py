@@ -1,7 +1,7 @@
 """Checkpoints: nested dicts of arrays and plain values, each in a folder that is written wholly or not at all.
 
 A checkpoint has two files. `state.safetensors` holds all arrays. `state.json` holds the nesting, the plain values, a
-format version and SHA-256 digests. To read a checkpoint runs no code from it.
+format version and SHA-256 digests. Reading a checkpoint never runs code from it.
 """
 
 from __future__ import annotations

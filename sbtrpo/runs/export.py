@@ -1,4 +1,4 @@
-"""Trained policies for use elsewhere, as ONNX or TorchScript: observation statistics, network and action bounds in one.
+"""Exports a policy as ONNX or TorchScript: observation statistics, network and action bounds in one file.
 
     action = clip(low + (outputs + 1) (high - low) / 2, low, high)     outputs = network((observation - mean) / std)
 

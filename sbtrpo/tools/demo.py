@@ -123,7 +123,7 @@ def run_training_demo(
     out: str | Path = "demo",
     console: Console | None = None,
 ) -> Path:
-    """Show a random policy, train one with SB-TRPO for a short time, and show that; returns the run's folder.
+    """Show a random policy, train one with SB-TRPO for a while, and show it; returns the run's folder.
 
     Writes to `out`: `random.png` and `trained.png` (20 worlds from above), `curves.png`, and the run.
 
