@@ -19,7 +19,7 @@ from sbtrpo.benchmark.plan import Plan, run_path
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
-from sbtrpo.benchmark.view import View
+from sbtrpo.benchmark.view import BenchmarkView
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs.physics.cpu import available_cores
 
@@ -78,18 +78,18 @@ def benchmark(
         open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
         most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
         where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
-    scheduler = Scheduler(configs, out, where, retries, pack, View(quiet, console))
+    scheduler = Scheduler(configs, out, where, retries, pack, BenchmarkView(quiet, console))
     write_manifest(plan.name, configs, out)
     try:
         result = scheduler.run()
     finally:
         if isinstance(where, RayLauncher):
             where.close()
-    report(result, console, quiet)
+    print_outcome(result, console, quiet)
     return result.exit_status
 
 
-def report(result: Result, console: Console, quiet: bool = False) -> None:
+def print_outcome(result: Result, console: Console, quiet: bool = False) -> None:
     """Say what became of the runs; failures with their errors and logs, whether quiet or not."""
 
     def say(line: str) -> None:
