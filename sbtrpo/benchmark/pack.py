@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool, make_pool
@@ -193,7 +194,7 @@ class Learner:
         self.folder, self._log = folder, log
         self.failed = False
         config = folder.config
-        title = f"{config.algo} on {config.task}, seed {config.seed}, in a pack"
+        title = f"{label(config)} on {config.task}, seed {config.seed}, in a pack"
         self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)
