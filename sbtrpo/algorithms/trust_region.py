@@ -12,14 +12,15 @@ import functools
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import critic_losses
 from sbtrpo.nets.linearised import Linearised, LinearisedChunks
@@ -248,29 +249,29 @@ class TrustRegionMethod(Method[T]):
     Settings: ClassVar[type[MethodSettings]] = TrustRegionSettings
 
     @abstractmethod
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The full step, from both surrogates' gradients (2, P) and the episodes' cost Ĵ_c."""
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        """The full step, from all surrogates' gradients (1 + C, P) and Ĵ_c of each constraint."""
 
-    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
-        """Step, then fit the critics."""
+    @override
+    def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         settings = self.settings
         region = TrustRegion(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()
-        proposal = self.propose(region, gradients, cost)
+        proposal = self.propose(region, gradients, costs)
         solution = proposal.solution
         skipped = not bool(torch.isfinite(proposal.step).all() & torch.isfinite(solution.x).all())
-        found = Accepted(region.theta, 0.0, 0, region.old)
+        accepted = Accepted(region.theta, 0.0, 0, region.old)
         if not skipped:
             shorten = settings.line_search_tries, settings.line_search_fraction, settings.line_search_first
-            found = line_search(region, proposal.step, proposal.acceptable, *shorten)
-        self.policy.set(found.theta)
-        damped = found.step**2 * proposal.curvature
-        common = report(region.old, found.trial, gradients, found.theta - region.theta)
+            accepted = line_search(region, proposal.step, proposal.acceptable, *shorten)
+        self.policy.set(accepted.theta)
+        damped = accepted.step**2 * proposal.curvature
+        common = report(region.old, accepted.trial, gradients, accepted.theta - region.theta, self.names)
         return {
             "skipped": float(skipped),
-            "accepted_step": found.step,
-            "line_search_tries": float(found.tries),
-            "line_search_failed": float(found.step == 0.0 and not skipped),
+            "accepted_step": accepted.step,
+            "line_search_tries": float(accepted.tries),
+            "line_search_failed": float(accepted.step == 0.0 and not skipped),
             **common,
             "kl_predicted": 0.5 * (damped - settings.cg_damping * common["step_norm"] ** 2),
             "kl_predicted_damped": 0.5 * damped,
@@ -280,6 +281,11 @@ class TrustRegionMethod(Method[T]):
             **self._fit(batch),
         }
 
+    def residuals(self, solution: Solution) -> Diagnostics:
+        """`cg_residual_<signal>` of a solution that has a row for each signal."""
+        keys = [f"cg_residual_{name}" for name in ("r", *self.names)]
+        return dict(zip(keys, solution.residual.tolist(), strict=True))
+
     def _fit(self, batch: Batch) -> Diagnostics:
         """Fit the critics, if there are any; their losses."""
         if self.critics is None or batch.targets is None:
@@ -288,7 +294,7 @@ class TrustRegionMethod(Method[T]):
         losses, _ = self.critics.fit(
             batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
         )
-        return critic_losses(losses)
+        return critic_losses(losses, self.names)
 
 
 def solve(
@@ -297,8 +303,8 @@ def solve(
     """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
 
     def product(vectors: Tensor) -> Tensor:
-        found = region.fisher(vectors)
-        return found if add is None else found + add(vectors)
+        fisher = region.fisher(vectors)
+        return fisher if add is None else fisher + add(vectors)
 
     return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
 
@@ -311,31 +317,32 @@ def to_boundary(curvature: float, target_kl: float) -> float:
 def natural_gradient_step(
     region: TrustRegion,
     gradients: Tensor,
-    weights: tuple[float, float],
+    weights: Sequence[float],
     settings: TrustRegionSettings,
     facts: Diagnostics | None = None,
     add: Callable[[Tensor], Tensor] | None = None,
     divergence: Callable[[Trial], float] | None = None,
 ) -> Proposal:
-    """TRPO's step for one objective, w_r L_r + w_c L_c: accepted if that does not fall and the divergence is within δ.
+    """TRPO's step for one objective, Σ w_s L_s: accepted if that does not fall and the divergence is within δ.
 
     Args:
         region: the batch at θ.
-        gradients: (2, P) of both surrogates.
-        weights: w_r and w_c.
+        gradients: (1 + C, P) of all surrogates.
+        weights: w_s of reward and of each cost.
         settings: of the trust region.
         facts: to be reported.
         add: a matrix that is added to the Fisher matrix, as its product with rows.
         divergence: what takes the place of the KL.
     """
-    w_r, w_c = weights
-    solution = solve(region, (w_r * gradients[0] + w_c * gradients[1])[None], settings, add)
+    objective = functools.reduce(torch.add, [w * g for w, g in zip(weights, gradients, strict=True)])
+    solution = solve(region, objective[None], settings, add)
     curvature = float(solution.x[0] @ solution.product[0])
     scale = to_boundary(curvature, settings.target_kl)
     old = region.old
 
     def acceptable(trial: Trial) -> bool:
-        gain = w_r * (trial.surrogate_r - old.surrogate_r) + w_c * (trial.surrogate_c - old.surrogate_c)
+        changes = [new - before for new, before in zip(trial.surrogates, old.surrogates, strict=True)]
+        gain = sum(weight * change for weight, change in zip(weights, changes, strict=True))
         return gain >= 0 and (trial.kl if divergence is None else divergence(trial)) <= settings.target_kl
 
     return Proposal(scale * solution.x[0], acceptable, solution, scale**2 * curvature, facts or {})
