@@ -15,12 +15,9 @@ curves.png        the course of the run
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata
-import io
 import json
 import math
-import os
 import platform
 import time
 import uuid
@@ -30,16 +27,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import method
 from sbtrpo.config.file import read_config, write_config
-from sbtrpo.runs.curves import curves_png
-from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
+from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
 
 if TYPE_CHECKING:
@@ -246,8 +240,6 @@ def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
     differing = [name for name in names if before.get(name) != after.get(name)]
     changed = ", ".join(f"{name} ({before.get(name)!r}, now {after.get(name)!r})" for name in differing)
     raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
-
-
 
 
 # ---- viewers ---------------------------------------------------------------------------------------------------------
