@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
 from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import TrustRegion, conjugate_gradient, line_search
-from sbtrpo.config.train import KLReduction
+from sbtrpo.algorithms.trust_region import KLReduction, TrustRegion, conjugate_gradient, line_search
 from sbtrpo.nets import linearised
 from sbtrpo.nets.network import flatten, unflatten
 from sbtrpo.nets.policy import Policy
