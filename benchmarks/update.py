@@ -58,7 +58,8 @@ def random_batch(policy: Policy, generator: torch.Generator) -> Batch:
     noise = torch.randn((2, SAMPLES), generator=generator)
     reward = noise[0] + 0.3 * action[:, 0] * obs[:, 0]
     cost = ((noise[1] + action[:, 1] * obs[:, 1]) > 2.5).float()
-    return Batch(obs, action, log_prob, (reward - reward.mean()) / reward.std(), cost - cost.mean())
+    advantages = torch.stack([(reward - reward.mean()) / reward.std(), cost - cost.mean()])
+    return Batch(obs, action, log_prob, advantages)
 
 
 # ---- the textbook ------------------------------------------------------------------------------------------------
@@ -278,13 +279,14 @@ def logging_seconds(family: str) -> float:
 
         return medians({"numbers": numbers}, 7)["numbers"]
     region = TrustRegion(policy, batch, "sum_over_dims", 0.0)
-    z = (batch.action - region.network.output) * batch.advantage_r[:, None] / SAMPLES
+    ((_, network),) = region.chunks
+    z = (batch.action - network.output) * batch.advantage_r[:, None] / SAMPLES
     step = torch.full_like(region.theta, 1e-3)
 
     def both() -> None:
         report(region.old, region.old, region.gradients(), step)
 
-    found = medians({"both": both, "one": lambda: region.network.pullback(z.T[:, None, :].contiguous())}, 7)
+    found = medians({"both": both, "one": lambda: network.pullback(z.T[:, None, :].contiguous())}, 7)
     return found["both"] - found["one"]
 
 

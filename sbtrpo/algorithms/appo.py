@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sbtrpo.algorithms.base import Diagnostics
+from typing_extensions import override
+
+from sbtrpo.algorithms.base import Costs, Diagnostics, as_costs
 from sbtrpo.algorithms.first_order import Pass, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
@@ -34,11 +36,14 @@ class APPO(PPO[APPOSettings]):
     summary = "PPO on an augmented Lagrangian: a multiplier and a quadratic penalty"
     source = "Dai et al., Augmented Proximal Policy Optimization for Safe RL (AAAI 2023); the authors' loss on our PPO"
     Settings = APPOSettings
+
+    constraints_taken = 1
     _factor = 0.0
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ and the factor f."""
-        multiplier = self.lagrange(cost)
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+        (cost,) = as_costs(costs)
+        (multiplier,) = self.lagrange(costs)
         self._factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
         return {"multiplier": multiplier, "penalty": self._factor}
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.base import Costs, Diagnostics, as_costs
 from sbtrpo.algorithms.first_order import Samples
 from sbtrpo.algorithms.p3o import P3O, P3OSettings
 from sbtrpo.config.settings import setting
@@ -62,8 +63,9 @@ class C3PO(P3O[C3POSettings]):
     _stale = 0.0
     """Norm of the critics' last gradient, which the published clipping counts, and shrinks, with the actor's."""
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """κ of this epoch, and the hinge's offset."""
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+        (cost,) = as_costs(costs)
         c = self.settings
         room = c.limit - cost
         self._weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)

@@ -1,19 +1,21 @@
 """Constrained Update Projection (Yang et al., 2022): improve reward, then step back towards feasibility.
 
     1. PPO on A_r, with the critics: π_old → π_1
-    2. loss = λ κ_c mean(ρ A_c) + mean KL(π_θ ‖ π_1),     κ_c = (1 - γ λ_CUP) / (1 - γ),     from π_1 on
+    2. loss = Σ λ_i κ_c mean(ρ A_ci) + mean KL(π_θ ‖ π_1),     κ_c = (1 - γ λ_CUP) / (1 - γ),     from π_1 on
 
-ρ is relative to the rollout policy in both stages. The multiplier λ follows the violation, up to `multiplier_max`:
-0.2 in the published code, 2 in the paper's table.
+ρ is relative to the rollout policy in both stages. A constraint's multiplier λ_i follows its violation, up to
+`multiplier_max`: 0.2 in the published code, 2 in the paper's table.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.base import Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.first_order import Pass, Samples, Slopes
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
@@ -51,9 +53,9 @@ class CUP(PPO[CUPSettings]):
     Settings = CUPSettings
     _projecting = False
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ."""
-        return {"multiplier": self.lagrange(cost)}
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+        return by_constraint("multiplier", self.lagrange(costs), self.names)
 
     def passes(self, samples: Samples, rate: float) -> Diagnostics:
         """Stage 1, then stage 2 from where it ended, on the actor alone."""
@@ -69,7 +71,7 @@ class CUP(PPO[CUPSettings]):
         """PPO's in stage 1, the projection's in stage 2."""
         if not self._projecting:
             return super().slopes(found)
-        assert self.multiplier is not None
-        gamma = self.config.gamma
-        weight = self.multiplier.value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma)
-        return Slopes(ratio=weight * found.rows.advantage_c.astype(np.float64), kl=np.ones_like(found.ratio))
+        gamma, of_costs = self.config.gamma, found.rows.advantages[1:].astype(np.float64)
+        weights = [value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma) for value in self.multipliers.values]
+        terms = [weight * of_cost for weight, of_cost in zip(weights, of_costs, strict=True)]
+        return Slopes(ratio=functools.reduce(np.add, terms), kl=np.ones_like(found.ratio))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
@@ -58,10 +58,8 @@ class Samples:
     """(n, m)"""
     log_prob: Floats
     """(n,) of the actions under the rollout policy."""
-    advantage_r: Floats
-    """(n,)"""
-    advantage_c: Floats
-    """(n,)"""
+    advantages: Floats
+    """(1 + C, n) of reward, then of each constraint's cost."""
     targets: Floats
     """(K, n) of the critics; K may be 0."""
     reference: Floats
@@ -70,14 +68,25 @@ class Samples:
     def __len__(self) -> int:
         return len(self.obs)
 
+    @property
+    def advantage_r(self) -> Floats:
+        """(n,) of reward, or of whatever a method optimises in its place."""
+        of_reward: Floats = self.advantages[0]
+        return of_reward
+
+    @property
+    def advantage_c(self) -> Floats:
+        """(n,) of the cost, for methods that take one constraint."""
+        _, of_cost = self.advantages
+        return np.asarray(of_cost)
+
     def at(self, rows: Any) -> Samples:
         """These rows."""
         return Samples(
             obs=self.obs[rows],
             action=self.action[rows],
             log_prob=self.log_prob[rows],
-            advantage_r=self.advantage_r[rows],
-            advantage_c=self.advantage_c[rows],
+            advantages=self.advantages[:, rows],
             targets=self.targets[:, rows],
             reference=self.reference[rows],
         )
@@ -183,17 +192,17 @@ class Pass:
         actor.stack.gradient[: actor.spreads] = in_log_std.sum(axis=0)
 
     def gradients(self) -> Floats:
-        """∇ mean(ρ A) of reward and cost, in the order of the policy's parameters: (2, P)."""
+        """∇ mean(ρ A) of every signal, in the order of the policy's parameters: (1 + C, P)."""
         found = []
-        for advantage in (self.rows.advantage_r, self.rows.advantage_c):
+        for advantage in self.rows.advantages:
             self.backward(Slopes(advantage.astype(np.float64)))
             found.append(self.actor.flat_gradient())
         return np.stack(found)
 
     def trial(self) -> Trial:
-        """Both surrogates, and KL(reference ‖ this policy)."""
+        """All surrogates, and KL(reference ‖ this policy)."""
         rows, kl = self.rows, float(self.head.kl(np, self.reference, self.policy).mean())
-        return Trial(kl, tuple(float(self.ratio @ a) / len(rows) for a in (rows.advantage_r, rows.advantage_c)))
+        return Trial(kl, tuple(float(self.ratio @ a) / len(rows) for a in rows.advantages))
 
 
 class FirstOrderMethod(Method[F]):
@@ -203,11 +212,18 @@ class FirstOrderMethod(Method[F]):
     Settings: ClassVar[type[MethodSettings]] = FirstOrderSettings
     in_one = True
 
-    def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
-        super().__init__(policy, critics, config, orders)
+    def __init__(
+        self,
+        policy: Policy,
+        critics: Critics | None,
+        config: TrainConfig,
+        orders: torch.Generator,
+        names: Sequence[str] = ("c",),
+    ) -> None:
+        super().__init__(policy, critics, config, orders, names)
         self.actor = Actor(policy)
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
         """Whatever is fixed during an update: multipliers, penalties. Returns numbers to report."""
         return {}
 
@@ -215,7 +231,7 @@ class FirstOrderMethod(Method[F]):
     def slopes(self, found: Pass) -> Slopes:
         """Of the loss in a minibatch's ratios and divergences."""
 
-    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         """All passes, with the critics' in the same minibatches."""
         actor = self.actor
         actor.load(self.policy)
@@ -224,7 +240,7 @@ class FirstOrderMethod(Method[F]):
         samples = replace(before.rows)  # a method may put other advantages in their place
         rate = self.settings.learning_rate * (1 - progress)
         with one_blas_thread():
-            facts = self.prepare(samples, cost, progress)
+            facts = self.prepare(samples, costs, progress)
             facts |= self.passes(samples, rate)
         finite = bool(np.isfinite(actor.stack.theta).all())
         if finite:
@@ -236,7 +252,7 @@ class FirstOrderMethod(Method[F]):
         return {
             "skipped": float(not finite),
             "accepted_step": float(finite),
-            **report(before.trial(), after.trial(), gradients, actor.flat() - theta),
+            **report(before.trial(), after.trial(), gradients, actor.flat() - theta, self.names),
             "learning_rate": rate,
             **facts,
         }
@@ -270,7 +286,7 @@ class FirstOrderMethod(Method[F]):
                 if critics is not None:
                     critics.step()
             kl = actor.kl_from(samples.reference, reference_log_std, samples.obs)
-        losses = critic_losses(torch.from_numpy(errors / len(samples))) if critics is not None else {}
+        losses = critic_losses(torch.from_numpy(errors / len(samples)), self.names) if critics is not None else {}
         return count, kl, losses
 
     def clip(self, gradients: list[Floats]) -> None:
@@ -285,8 +301,7 @@ class FirstOrderMethod(Method[F]):
             obs=obs,
             action=batch.action.cpu().numpy(),
             log_prob=batch.log_prob.cpu().numpy(),
-            advantage_r=batch.advantage_r.cpu().numpy(),
-            advantage_c=batch.advantage_c.cpu().numpy(),
+            advantages=batch.advantages.cpu().numpy(),
             targets=np.zeros((0, len(obs)), np.float32) if batch.targets is None else batch.targets.cpu().numpy(),
             reference=activations[-1][0],
         )

@@ -1,9 +1,9 @@
-"""Lagrange multipliers: numbers that follow the violation of the cost limit."""
+"""Lagrange multipliers: numbers that follow the violation of a cost limit, one for each constraint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,42 @@ class Multiplier(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
+
+
+class Multipliers(list[Multiplier]):
+    """One multiplier for each constraint, none of which depends on another's cost; empty for a method without them."""
+
+    @property
+    def values(self) -> list[float]:
+        """Every λ."""
+        return [multiplier.value for multiplier in self]
+
+    def update(self, costs: Sequence[float]) -> list[float]:
+        """Take in the episodes' cost of each constraint; returns every λ."""
+        return [multiplier.update(cost) for multiplier, cost in zip(self, costs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on. A single multiplier has a key of its own, as in older checkpoints."""
+        states = [multiplier.state_dict() for multiplier in self]
+        if len(states) == 1:
+            return {"multiplier": states[0]}
+        return {"multipliers": states} if states else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a mapping that has the entries of a `state_dict` among others."""
+        states = [state["multiplier"]] if len(self) == 1 else state["multipliers"] if self else []
+        for multiplier, saved in zip(self, states, strict=True):
+            multiplier.load_state_dict(saved)
+
+
+def lagrangian_weights(multipliers: Sequence[float]) -> tuple[float, ...]:
+    """Weights of reward and of each cost in (L_r - Σ λ_i L_ci) / (1 + Σ λ_i).
+
+    >>> lagrangian_weights([0.25, 0.75])
+    (0.5, -0.125, -0.375)
+    """
+    total = 1 + sum(multipliers)
+    return 1 / total, *(-multiplier / total for multiplier in multipliers)
 
 
 class AdamMultiplier:
@@ -120,15 +156,19 @@ class Limited(MethodSettings):
     )
     """Whether methods read a cost of 0 in their first update; paper: yes."""
 
+    def limits(self, constraints: int) -> tuple[float, ...]:
+        """The limit of each constraint."""
+        return for_each("cost_limit", self.cost_limit, constraints)
+
     @property
     def limit(self) -> float:
         """The limit of a single constraint."""
-        return for_each("cost_limit", self.cost_limit, 1)[0]
+        return self.limits(1)[0]
 
 
 @dataclass(frozen=True)
 class Lagrangian(Limited):
-    """Settings of the methods whose multiplier is moved by Adam."""
+    """Settings of the methods whose multipliers are moved by Adam."""
 
     multiplier_init: float = setting(1e-3, least=0)
     """The multiplier at the start (PID: its integral)."""
@@ -137,14 +177,15 @@ class Lagrangian(Limited):
     multiplier_max: float | None = setting(None, least=0)
     """The multiplier's upper bound; not set, it has none."""
 
-    def multiplier(self) -> Multiplier:
-        """The multiplier at the start of a run."""
-        return AdamMultiplier(self.limit, self.multiplier_init, self.multiplier_rate, self.multiplier_max)
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.multiplier_rate, self.multiplier_max
+        return Multipliers(AdamMultiplier(limit, *start) for limit in self.limits(constraints))
 
 
 @dataclass(frozen=True)
 class Controlled(Limited):
-    """Settings of a method whose multiplier is a PID controller."""
+    """Settings of a method whose multipliers are PID controllers."""
 
     multiplier_init: float = setting(1e-3, least=0)
     """The multiplier at the start (PID: its integral)."""
@@ -155,6 +196,7 @@ class Controlled(Limited):
     pid_kd: float = setting(0.01, least=0)
     """Weight of the cost's recent rise."""
 
-    def multiplier(self) -> Multiplier:
-        """The multiplier at the start of a run."""
-        return PIDMultiplier(self.limit, self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd)
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd
+        return Multipliers(PIDMultiplier(limit, *start) for limit in self.limits(constraints))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.base import Costs, Diagnostics, as_costs
 from sbtrpo.algorithms.first_order import Doubles, Pass, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
@@ -39,10 +40,12 @@ class P3O(PPO[P]):
     source = "Zhang et al., Penalized Proximal Policy Optimization (IJCAI 2022); code: the C-TRPO authors'"
     Settings: ClassVar[type[MethodSettings]] = P3OSettings
 
+    constraints_taken = 1
     _weight = _offset = 0.0
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """κ, and what the violation adds to the hinge."""
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+        (cost,) = as_costs(costs)
         excess = cost - self.settings.limit
         self._weight, self._offset = self.settings.penalty, (1 - self.config.gamma) * excess
         return {"penalty": self._weight}

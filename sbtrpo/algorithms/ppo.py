@@ -31,6 +31,8 @@ class PPO(FirstOrderMethod[C]):
     source = "Schulman et al., Proximal Policy Optimization Algorithms (2017); code: SafePO"
     Settings: ClassVar[type[MethodSettings]] = PPOSettings
 
+    constraints_taken: ClassVar[int | None] = None
+
     def slopes(self, found: Pass) -> Slopes:
         """Of the clipped surrogate."""
         return Slopes(-clipped(found.ratio, found.rows.advantage_r, self.settings.clip))

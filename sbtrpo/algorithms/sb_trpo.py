@@ -16,8 +16,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, TrustRegionSettings, solve
 from sbtrpo.config.settings import Advantage, for_each, setting
 
@@ -60,8 +61,10 @@ class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
     source = "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints"
     Settings = SBTRPOSettings
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """Both natural steps, and their combination."""
+    constraints_taken = None
+
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
         settings = self.settings
         solution = solve(region, gradients, settings)
         delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), settings)
@@ -70,12 +73,7 @@ class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
         def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
             return trial.kl <= settings.target_kl and trial.surrogate_c <= old.surrogate_c
 
-        facts = {
-            "mu": delta.mu,
-            "cosine": delta.cosine,
-            "cg_residual_r": float(solution.residual[0]),
-            "cg_residual_c": float(solution.residual[1]),
-        }
+        facts = {"mu": delta.mu, "cosine": delta.cosine, **self.residuals(solution)}
         return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
 
 

@@ -31,6 +31,7 @@ class Table:
             self._keys = next(csv.reader(self._lines()[:1]), None)
 
     def append(self, row: Mapping[str, float]) -> None:
+        """Add a row; the first one decides which columns there are, all others must have the same."""
         new = self._keys is None
         if self._keys is None:
             self._keys = list(row)
@@ -59,9 +60,11 @@ class Table:
 
     @property
     def last_epoch(self) -> int:
+        """The highest epoch of any row, 0 without rows."""
         return max(self._epochs(self._lines()), default=0)
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
+        """Every column as floats, exactly as they were before they were written."""
         rows = list(csv.reader(self._lines()))
         if not rows:
             return {}
@@ -100,6 +103,7 @@ class Episodes:
         self._dirty = False
 
     def add(self, epoch: int, episodes: Mapping[str, NDArray[Any]]) -> None:
+        """Take in an epoch's episodes, (E,) arrays; `flush` brings them to the disk."""
         count = len(next(iter(episodes.values()), []))
         if not count:
             return
@@ -114,6 +118,7 @@ class Episodes:
         self._dirty = True
 
     def flush(self) -> None:
+        """Bring what was added to the disk."""
         if not self._dirty:
             return
         # One chunk: the bytes then depend on the rows alone, not on how they came in.
@@ -124,6 +129,7 @@ class Episodes:
         self._dirty = False
 
     def rewind(self, epoch: int) -> None:
+        """Drop the episodes of all epochs after `epoch`."""
         kept = [table.filter(pyarrow.array(table["epoch"].to_numpy() <= epoch)) for table in self._tables]
         before, self._tables = self._tables, [table for table in kept if len(table)]
         if sum(map(len, before)) == sum(map(len, self._tables)):
@@ -136,6 +142,7 @@ class Episodes:
             self._dirty = False
 
     def columns(self) -> dict[str, NDArray[Any]]:
+        """Every column, with episodes that are not yet written."""
         if not self._tables:
             return {}
         table = pyarrow.concat_tables(self._tables)
