@@ -148,7 +148,7 @@ def test_further_columns_join_the_statistics_and_change_no_bit_of_the_others() -
 
 
 def test_further_columns_by_hand() -> None:
-    windows = EpisodeWindows()
+    windows = EpisodeWindows(whole_epochs=True)
     windows.add([1.0, 1.0], [0.0, 3.0], [5, 5], {"cost_hazards": [0.0, 2.0]})
     assert windows.epoch_statistics()["cost_hazards"] == 0.5  # the mean of 0 / 1 and (0 + 2) / 2
     many = np.arange(60.0)
