@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.envs import make_pool
 from sbtrpo.envs.foreign.environment import is_foreign
-from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 
 WORLDS, FOREIGN_WORLDS = 200, 20
 """The most worlds that play at once; a foreign environment is a simulator of its own."""

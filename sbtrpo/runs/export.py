@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.files import write_atomically
 from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
 Format: TypeAlias = Literal["onnx", "torchscript"]

@@ -14,13 +14,10 @@ curves.png        the course of the run
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import importlib.metadata
-import io
 import json
 import math
-import os
 import platform
 import time
 import uuid
@@ -30,15 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
-from sbtrpo.runs.curves import curves_png
-from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
+from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
 
 if TYPE_CHECKING:
@@ -228,8 +222,6 @@ def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
     before, after = dataclasses.asdict(extended.resolved()), dataclasses.asdict(new.resolved())
     changed = ", ".join(f"{k} ({before[k]!r}, now {after[k]!r})" for k in before if before[k] != after[k])
     raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
-
-
 
 
 # ---- viewers ---------------------------------------------------------------------------------------------------------

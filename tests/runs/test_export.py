@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import sbtrpo
+from sbtrpo.nets.policy import Policy
 from sbtrpo.runs import export as exporting
 from sbtrpo.runs.export import DESCRIPTION, export, to_onnx, to_torchscript
-from sbtrpo.nets.policy import Policy
 
 OBSERVATIONS = 1000
 SIZE, HIDDEN = 7, (16, 8)

@@ -20,9 +20,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
-from sbtrpo.runs.curves import trailing_means
-from sbtrpo.learning.display import Display
 from sbtrpo.errors import UserError
+from sbtrpo.learning.display import Display
+from sbtrpo.runs.curves import trailing_means
 from sbtrpo.runs.folder import RunFolder, default_path
 
 CONFIG = TrainConfig(

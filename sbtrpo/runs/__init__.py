@@ -1,0 +1,1 @@
+"""What a run leaves on the disk, and what can be made of it."""
