@@ -9,25 +9,35 @@ authors', on the PPO of this package.
 
 from __future__ import annotations
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Samples, Slopes, clipped
+from dataclasses import dataclass
+
+from typing_extensions import override
+
+from sbtrpo.algorithms.first_order import FirstOrderMethod, Fixed, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import adam_multiplier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalty(Fixed):
+    """Of an update."""
+
+    factor: float
+    """f"""
 
 
 class APPO(FirstOrderMethod):
     """PPO with both objectives clipped."""
 
     make_multiplier = staticmethod(adam_multiplier)
-    _factor = 0.0
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ and the factor f."""
+    @override
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Penalty:
         multiplier = self.lagrange(cost)
-        self._factor = max(0.0, multiplier + self.config.sigma * (cost - self.config.cost_limit))
-        return {"multiplier": multiplier, "penalty": self._factor}
+        factor = max(0.0, multiplier + self.config.sigma * (cost - self.config.cost_limit))
+        return Penalty(factor=factor, report={"multiplier": multiplier, "penalty": factor})
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of both clipped surrogates."""
-        f, clip, rows = self._factor, self.config.clip, found.rows
-        gain, harm = clipped(found.ratio, rows.advantage_r, clip), -clipped(found.ratio, -rows.advantage_c, clip)
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        f, clip, ratio = batch.fixed.factor, self.config.clip, batch.ratio
+        gain, harm = clipped(ratio, batch.advantage_r, clip), -clipped(ratio, -batch.advantage_c, clip)
         return Slopes((f * harm - gain) / (1 + f))

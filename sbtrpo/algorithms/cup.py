@@ -9,41 +9,43 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-import numpy as np
+from typing_extensions import override
 
 from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Pass, Samples, Slopes
+from sbtrpo.algorithms.first_order import BySlopes, Fixed, Minibatch, Samples, Slopes
 from sbtrpo.algorithms.multipliers import adam_multiplier
 from sbtrpo.algorithms.ppo import PPO
+
+
+@dataclass(frozen=True, kw_only=True)
+class Projection(Fixed):
+    """Of stage 2."""
+
+    weight: float
+    """λ κ_c"""
 
 
 class CUP(PPO):
     """PPO, and a projection after it."""
 
     make_multiplier = staticmethod(adam_multiplier)
-    _projecting = False
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ."""
-        return {"multiplier": self.lagrange(cost)}
+    @override
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Projection:
+        c, multiplier = self.config, self.lagrange(cost)
+        weight = multiplier * (1 - c.gamma * c.cup_lambda) / (1 - c.gamma)
+        return Projection(weight=weight, report={"multiplier": multiplier})
 
-    def passes(self, samples: Samples, rate: float) -> Diagnostics:
-        """Stage 1, then stage 2 from where it ended, on the actor alone."""
-        first = super().passes(samples, rate)
-        self._projecting = True
-        try:
-            count, kl, _ = self.run(replace(samples, reference=self.actor.mean(samples.obs)), rate, None)
-        finally:
-            self._projecting = False
+    @override
+    def passes(self, samples: Samples, rate: float, fixed: Fixed) -> Diagnostics:
+        first = super().passes(samples, rate, fixed)
+        second = replace(samples, reference=self.actor.mean(samples.obs))  # of π_1
+        count, kl, _ = self.run(second, rate, None, fixed, BySlopes(self.projection_slopes))
         return {**first, "projection_passes": float(count), "projection_kl_at_stop": kl}
 
-    def slopes(self, found: Pass) -> Slopes:
-        """PPO's in stage 1, the projection's in stage 2."""
-        if not self._projecting:
-            return super().slopes(found)
-        assert self.multiplier is not None
-        c = self.config
-        weight = self.multiplier.value * (1 - c.gamma * c.cup_lambda) / (1 - c.gamma)
-        return Slopes(ratio=weight * found.rows.advantage_c.astype(np.float64), kl=np.ones_like(found.ratio))
+    def projection_slopes(self, batch: Minibatch) -> Slopes:
+        """Of stage 2's loss."""
+        weight: float = batch.fixed.weight
+        return Slopes(ratio=weight * batch.double(batch.advantage_c), kl=batch.xp.ones_like(batch.ratio))

@@ -11,17 +11,18 @@ with 0 ≤ λ ≤ 2. In the published code KL_i 1_i is a column and ρ_i A_i a r
 
 from __future__ import annotations
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.first_order import Pass, Slopes
+from sbtrpo.algorithms.first_order import Minibatch, Slopes
 from sbtrpo.algorithms.ppo_lag import PPOLag
 
 
 class FOCOPS(PPOLag):
     """PPO-Lag's advantages, in a loss of its own."""
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the projection onto the network; the indicator counts as a constant."""
-        inside = (found.divergence() <= self.config.target_kl).astype(np.float64)
-        gate = inside.mean() if self.config.focops_broadcast else inside
-        return Slopes(ratio=-gate * found.rows.advantage_r / self.config.temperature, kl=inside)
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        everywhere = batch.xp.ones_like(batch.kl)
+        inside = everywhere * (batch.kl <= self.config.target_kl)  # counts as a constant
+        gate = everywhere * inside.mean() if self.config.focops_broadcast else inside
+        return Slopes(ratio=-gate * batch.advantage_r / self.config.temperature, kl=inside)

@@ -7,32 +7,44 @@ Both means are a minibatch's, so the noise of a small mean decides whether the h
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Doubles, FirstOrderMethod, Pass, Samples, Slopes, clipped
-from sbtrpo.nets.stack import Floats
+from typing_extensions import override
+
+from sbtrpo.algorithms.first_order import FirstOrderMethod, Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.forms import module_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(Fixed):
+    """The penalty of an update."""
+
+    weight: float
+    """κ"""
+    offset: float
+    """What the violation adds to the surrogate."""
 
 
 class P3O(FirstOrderMethod):
     """PPO with a hinge on the cost."""
 
-    _weight = _offset = 0.0
+    @override
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Hinge:
+        weight, offset = self.config.penalty, (1 - self.config.gamma) * (cost - self.config.cost_limit)
+        return Hinge(weight=weight, offset=offset, report={"penalty": weight})
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """κ, and what the violation adds to the hinge."""
-        self._weight, self._offset = self.config.penalty, (1 - self.config.gamma) * (cost - self.config.cost_limit)
-        return {"penalty": self._weight}
-
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the clipped surrogate and, where it is active, of the hinge."""
-        ratio, rows, clip = found.ratio, found.rows, self.config.clip
-        slope = -clipped(ratio, rows.advantage_r, clip)
-        if pessimistic_cost(ratio, rows.advantage_c, clip) + self._offset > 0:
-            slope = slope - self._weight * clipped(ratio, -rows.advantage_c, clip)
-        return Slopes(slope)
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        ratio, clip = batch.ratio, self.config.clip
+        hinge: Hinge = batch.fixed
+        reward_alone = -clipped(ratio, batch.advantage_r, clip)
+        with_cost = reward_alone - hinge.weight * clipped(ratio, -batch.advantage_c, clip)
+        active = pessimistic_cost(ratio, batch.advantage_c, clip) + hinge.offset > 0
+        return Slopes(batch.xp.where(active, with_cost, reward_alone))
 
 
-def pessimistic_cost(ratio: Doubles, advantage: Floats, clip: float) -> float:
+def pessimistic_cost(ratio: Array, advantage: Array, clip: float) -> Array:
     """The greater of the plain and the clipped surrogate, sample by sample: mean max(ρ A_c, clip(ρ) A_c)."""
-    return float(np.maximum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage).mean())
+    xp = module_of(ratio)
+    return xp.maximum(ratio * advantage, xp.clip(ratio, 1 - clip, 1 + clip) * advantage).mean()

@@ -5,12 +5,14 @@ loss = -mean min(ρ A_r, clip(ρ, 1 - ε, 1 + ε) A_r)
 
 from __future__ import annotations
 
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Slopes, clipped
+from typing_extensions import override
+
+from sbtrpo.algorithms.first_order import FirstOrderMethod, Minibatch, Slopes, clipped
 
 
 class PPO(FirstOrderMethod):
     """The yardstick: it does not know of the cost."""
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the clipped surrogate."""
-        return Slopes(-clipped(found.ratio, found.rows.advantage_r, self.config.clip))
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        return Slopes(-clipped(batch.ratio, batch.advantage_r, self.config.clip))

@@ -9,10 +9,9 @@ At limit 0 the multiplier never falls.
 
 from __future__ import annotations
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Samples
+from sbtrpo.algorithms.first_order import Fixed, Samples
 from sbtrpo.algorithms.multipliers import adam_multiplier
 from sbtrpo.algorithms.ppo import PPO
 
@@ -22,9 +21,8 @@ class PPOLag(PPO):
 
     make_multiplier = staticmethod(adam_multiplier)
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ, and the advantages that follow from it."""
+    @override
+    def prepare(self, samples: Samples, cost: float, progress: float) -> Fixed:
         multiplier = self.lagrange(cost)
-        advantage = (samples.advantage_r - multiplier * samples.advantage_c) / (1 + multiplier)
-        samples.advantage_r = advantage.astype(np.float32)
-        return {"multiplier": multiplier}
+        samples.advantage_r = (samples.advantage_r - multiplier * samples.advantage_c) / (1 + multiplier)
+        return Fixed(report={"multiplier": multiplier})
