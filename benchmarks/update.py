@@ -284,13 +284,14 @@ def logging_seconds(family: str) -> float:
         found = medians({"numbers": numbers, "outputs": outputs}, 7)
         return found["numbers"] - found["outputs"]
     region = TrustRegion(policy, batch, "sum_over_dims", 0.0)
-    z = (batch.action - region.network.output) * batch.advantage_r[:, None] / SAMPLES
+    ((_, network),) = region.chunks
+    z = (batch.action - network.output) * batch.advantage_r[:, None] / SAMPLES
     step = torch.full_like(region.theta, 1e-3)
 
     def both() -> None:
         report(region.old, region.old, region.gradients(), step)
 
-    found = medians({"both": both, "one": lambda: region.network.pullback(z.T[:, None, :].contiguous())}, 7)
+    found = medians({"both": both, "one": lambda: network.pullback(z.T[:, None, :].contiguous())}, 7)
     return found["both"] - found["one"]
 
 

@@ -13,8 +13,20 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Fixed, Minibatch, Samples, Slopes, clipped
-from sbtrpo.algorithms.multipliers import adam_multiplier
+from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.algorithms.multipliers import Lagrangian
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
+from sbtrpo.config.settings import setting
+
+
+@dataclass(frozen=True)
+class APPOSettings(PPOSettings, Lagrangian):
+    """With the weight of the quadratic penalty."""
+
+    multiplier_rate: float = 0.2
+    sigma: float = setting(0.1, least=0)
+    """Weight of the quadratic penalty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +37,25 @@ class Penalty(Fixed):
     """f"""
 
 
-class APPO(FirstOrderMethod):
+class APPO(PPO[APPOSettings]):
     """PPO with both objectives clipped."""
 
-    make_multiplier = staticmethod(adam_multiplier)
+    title = "APPO"
+    summary = "PPO on an augmented Lagrangian: a multiplier and a quadratic penalty"
+    source = "Dai et al., Augmented Proximal Policy Optimization for Safe RL (AAAI 2023); the authors' loss on our PPO"
+    Settings = APPOSettings
+
+    constraints_taken = 1
 
     @override
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Penalty:
-        multiplier = self.lagrange(cost)
-        factor = max(0.0, multiplier + self.config.sigma * (cost - self.config.cost_limit))
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Penalty:
+        (cost,) = as_costs(costs)
+        (multiplier,) = self.lagrange(costs)
+        factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
         return Penalty(factor=factor, report={"multiplier": multiplier, "penalty": factor})
 
     @override
     def slopes(self, batch: Minibatch) -> Slopes:
-        f, clip, ratio = batch.fixed.factor, self.config.clip, batch.ratio
+        f, clip, ratio = batch.fixed.factor, self.settings.clip, batch.ratio
         gain, harm = clipped(ratio, batch.advantage_r, clip), -clipped(ratio, -batch.advantage_c, clip)
         return Slopes((f * harm - gain) / (1 + f))

@@ -10,28 +10,64 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
+from sbtrpo.algorithms.base import Costs, Diagnostics, as_costs
 from sbtrpo.algorithms.first_order import Fixed, Samples
-from sbtrpo.algorithms.p3o import P3O, Hinge
+from sbtrpo.algorithms.p3o import P3O, Hinge, P3OSettings
+from sbtrpo.config.settings import setting
 from sbtrpo.nets.critics import critic_losses
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import rows_per_minibatch
 
 
-class C3PO(P3O):
+@dataclass(frozen=True)
+class C3POSettings(P3OSettings):
+    """With the central path, and critics that have passes of their own."""
+
+    target_kl: float = 0.01
+    policy_batch: int = 128
+    policy_passes: int = 10
+    critic_batch: int = setting(128, least=1, needs="critics")
+    """Samples in a minibatch of the critics."""
+    critic_minibatches: int = setting(0, least=0, needs="critics")
+    """Minibatches in a pass of the critics, of equal size; 0 leaves it to critic_batch."""
+    critic_passes: int = setting(10, least=1, needs="critics")
+    """Passes of the critics over an epoch's samples."""
+    penalty: float = 50.0
+    """Weight of the hinge at the end of training."""
+    penalty_start: float = setting(0.1, least=0, paper="–")
+    """Share of the penalty at the start."""
+    omega: float = setting(0.05, least=0, most=1)
+    """Share of the room below the limit that a step may use up."""
+    stale_critic_clip: bool = setting(
+        True,
+        corrected=False,
+        quirk="The published gradient clipping of the actor counts the critics' gradients of the epoch before;"
+        " corrected, the actor's alone.",
+    )
+    """The clipping of the policy's gradient counts the critics' last one; paper: yes."""
+
+
+class C3PO(P3O[C3POSettings]):
     """P3O with another hinge, and critics on their own."""
+
+    title = "C3PO"
+    summary = "PPO with a growing hinge penalty that begins before the limit is reached"
+    source = "Milosevic et al., Central Path Proximal Policy Optimization (2025); code: the C-TRPO authors'"
+    Settings = C3POSettings
 
     _stale: Any = 0.0
     """Norm of the critics' last gradient, which the published clipping counts, and shrinks, with the actor's."""
 
     @override
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Hinge:
-        c = self.config
-        room = c.cost_limit - cost
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
+        (cost,) = as_costs(costs)
+        c = self.settings
+        room = c.limit - cost
         weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)
         return Hinge(weight=weight, offset=-min(room, c.omega * room), report={"penalty": weight})
 
@@ -41,18 +77,18 @@ class C3PO(P3O):
         facts = {"passes": float(count), "kl_at_stop": kl}
         if self.critics is None or not len(samples.targets):
             return facts
-        c, weights = self.config, (2.0, 1.0)[: len(samples.targets)]
-        rows = rows_per_minibatch(c.critic_batch, getattr(c, "critic_minibatches", 0), len(samples))
-        obs, targets = self.form.tensor(samples.obs), self.form.tensor(samples.targets)
+        c, weights = self.settings, (2.0, 1.0)[: len(samples.targets)]
+        rows = rows_per_minibatch(c.critic_batch, c.critic_minibatches, len(samples))
+        data = self.form.tensor(samples.obs), self.form.tensor(samples.targets)
         losses, self._stale = self.critics.fit(
-            obs, targets, rows, c.critic_passes, c.critic_l2, math.inf, self.orders, weights
+            *data, rows, c.critic_passes, c.critic_l2, math.inf, self.orders, weights
         )
         return {**facts, **critic_losses(losses)}
 
     @override
     def clip(self, gradients: list[Array]) -> None:
-        beside = self._stale if self.config.stale_critic_clip else 0.0
-        self._stale = self._stale * self.form.clip(gradients, self.config.max_grad_norm, beside)
+        beside = self._stale if self.settings.stale_critic_clip else 0.0
+        self._stale = self._stale * self.form.clip(gradients, self.settings.max_grad_norm, beside)
 
     @override
     def state_dict(self) -> dict[str, Any]:

@@ -18,40 +18,71 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, solve, to_boundary
-from sbtrpo.config import TrainConfig
+from sbtrpo.algorithms.base import Costs, Trial, as_costs
+from sbtrpo.algorithms.multipliers import Limited
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    solve,
+    to_boundary,
+)
+from sbtrpo.config.settings import setting
 
 EPSILON = 1e-8
 
 
-class CPO(TrustRegionMethod):
+@dataclass(frozen=True)
+class CPOSettings(TrustRegionSettings, Limited):
+    """With the published dual, or the closed form."""
+
+    cpo_as_published: bool = setting(
+        True,
+        corrected=False,
+        quirk="The published dual has a sign wrong and projects onto an empty interval: where the constraint can be met"
+        " the step violates it; corrected, the closed-form optimum of CPO's problem.",
+    )
+    """The published dual with its wrong sign and projection; paper: yes."""
+
+
+class CPO(TrustRegionMethod[CPOSettings]):
     """The best step that the linear model of the cost allows."""
+
+    title = "CPO"
+    summary = "the best reward step in the trust region that a linear model says is feasible"
+    source = "Achiam et al., Constrained Policy Optimization (ICML 2017); code: SafePO"
+    Settings = CPOSettings
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The step of the case at hand."""
-        config, c = self.config, cost - self.config.cost_limit
-        solution = solve(region, gradients, config)
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = as_costs(costs)
+        settings, c = self.settings, cost - self.settings.limit
+        solution = solve(region, gradients, settings)
         g, b = gradients
         q = float(solution.x[0] @ solution.product[0])
         r, s = float(g @ solution.x[1]), float(b @ solution.x[1])
-        case = which_case(float(b @ b), c, s, config.target_kl)
+        case = which_case(float(b @ b), c, s, settings.target_kl)
         if case >= 3:
-            weights = to_boundary(q, config.target_kl), 0.0
+            weights = to_boundary(q, settings.target_kl), 0.0
         elif case == 0:
-            weights = 0.0, -to_boundary(s, config.target_kl)
-        elif config.cpo_as_published:
-            weights = published_dual(q, r, s, c, config.target_kl)
+            weights = 0.0, -to_boundary(s, settings.target_kl)
+        elif settings.cpo_as_published:
+            weights = published_dual(q, r, s, c, settings.target_kl)
         else:
-            weights = optimum(q, r, s, c, config.target_kl)
+            weights = optimum(q, r, s, c, settings.target_kl)
         step = weights[0] * solution.x[0] + weights[1] * solution.x[1]
         curvature = solution.curvature(*weights)
-        return Proposal(step, acceptance(region, c, case, config), solution, curvature, {"case": float(case)})
+        return Proposal(
+            step, acceptance(region, c, case, settings.target_kl), solution, curvature, {"case": float(case)}
+        )
 
 
 def which_case(bb: float, c: float, s: float, target_kl: float) -> int:
@@ -64,14 +95,14 @@ def which_case(bb: float, c: float, s: float, target_kl: float) -> int:
     return 1 if reachable else 0
 
 
-def acceptance(region: TrustRegion, c: float, case: int, config: TrainConfig) -> Callable[[Trial], bool]:
+def acceptance(region: TrustRegion, c: float, case: int, target_kl: float) -> Callable[[Trial], bool]:
     """What the line search asks: no less reward where the start is feasible, no more cost than is left, and the KL."""
     old = region.old
 
     def acceptable(trial: Trial) -> bool:
         if case > 1 and trial.surrogate_r < old.surrogate_r:
             return False
-        return trial.surrogate_c - old.surrogate_c <= max(-c, 0.0) and trial.kl <= config.target_kl
+        return trial.surrogate_c - old.surrogate_c <= max(-c, 0.0) and trial.kl <= target_kl
 
     return acceptable
 

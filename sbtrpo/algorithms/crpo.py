@@ -7,18 +7,44 @@ Each by TRPO's step. At limit 0 without tolerance: cost alone until a window of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, natural_gradient_step
+from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.multipliers import Limited
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    natural_gradient_step,
+)
+from sbtrpo.config.settings import setting
 
 
-class CRPO(TrustRegionMethod):
+@dataclass(frozen=True)
+class CRPOSettings(TrustRegionSettings, Limited):
+    """With the tolerance that decides which objective has its turn."""
+
+    tolerance: float = setting(0.0, least=0)
+    """Excess over the limit that still allows a reward step."""
+
+
+class CRPO(TrustRegionMethod[CRPOSettings]):
     """TRPO that switches between reward and cost."""
+
+    title = "CRPO"
+    summary = "reward steps while the cost is within its limit, cost steps while it is not"
+    source = "Xu et al., CRPO: A New Approach for Safe RL with Convergence Guarantee (ICML 2021); in OmniSafe as OnCRPO"
+    Settings = CRPOSettings
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The best step for the objective whose turn it is."""
-        feasible = cost <= self.config.cost_limit + self.config.tolerance
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = as_costs(costs)
+        feasible = cost <= self.settings.limit + self.settings.tolerance
         weights = (1.0, 0.0) if feasible else (0.0, -1.0)
-        return natural_gradient_step(region, gradients, weights, self.config, {"feasible": float(feasible)})
+        return natural_gradient_step(region, gradients, weights, self.settings, {"feasible": float(feasible)})

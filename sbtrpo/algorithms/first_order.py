@@ -11,23 +11,49 @@ Whether arrays are NumPy's or torch's is the `Form` (see `nets/forms.py`); what 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
 from sbtrpo.algorithms.minibatches import Actor, ByLoss, BySlopes, Minibatch, Objective, Samples, Slopes, clipped
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form, TorchForm, chunks, copy_of, minibatch_form, rows_per_minibatch
 from sbtrpo.nets.policy import Policy
 
-__all__ = ["Actor", "ByLoss", "BySlopes", "FirstOrderMethod", "Fixed", "Minibatch", "Samples", "Slopes", "clipped"]
+__all__ = [
+    "Actor", "ByLoss", "BySlopes", "FirstOrderMethod", "FirstOrderSettings", "Fixed", "Minibatch", "Samples", "Slopes",
+    "clipped",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FirstOrderSettings(MethodSettings):
+    """Settings of the methods that pass over a batch in minibatches, with the critics in the same ones."""
+
+    target_kl: float = setting(0.02, above=0)
+    """Beyond this KL from the rollout policy, passes stop."""
+    learning_rate: float = setting(3e-4, above=0)
+    """Of the policy; falls linearly to 0 over the run."""
+    policy_batch: int = setting(64, least=1)
+    """Samples in a minibatch."""
+    policy_minibatches: int = setting(0, least=0)
+    """Minibatches in a pass, of equal size; 0 leaves it to policy_batch."""
+    policy_passes: int = setting(40, least=1)
+    """The most passes over an epoch's samples."""
+    critic_learning_rate: float = 3e-4
+    max_grad_norm: float = setting(40.0, above=0)
+    """Bound on the norm of the gradients that are clipped together."""
+
+
+F = TypeVar("F", bound=FirstOrderSettings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +75,14 @@ class Survey:
     """(1 + C, P) of all surrogates."""
 
 
-class FirstOrderMethod(Method):
+class FirstOrderMethod(Method[F]):
     """Passes of minibatches with Adam, critics included, until KL(old ‖ new) exceeds δ.
 
     A method is its `loss` or its `slopes`: a class defines one of them, or inherits one.
     """
 
+    family = "first order"
+    Settings: ClassVar[type[MethodSettings]] = FirstOrderSettings
     in_one = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -62,8 +90,11 @@ class FirstOrderMethod(Method):
         if {"loss", "slopes"} <= vars(cls).keys():
             raise TypeError(f"{cls.__name__} defines both loss and slopes; keep the one that it is to learn from")
 
-    def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
-        super().__init__(policy, critics, config, orders)
+    def __init__(
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
+        names: Sequence[str] = ("c",),
+    ) -> None:  # fmt: skip
+        super().__init__(policy, critics, config, orders, names)
         self.objective = self._objective()
         by_size = minibatch_form(policy.device, self.rows(config.steps_per_epoch))
         self._take(TorchForm(policy.device) if isinstance(self.objective, ByLoss) else by_size)
@@ -98,36 +129,35 @@ class FirstOrderMethod(Method):
         """The loss's derivatives in a minibatch's ratios and divergences."""
         raise NotImplementedError
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Fixed:
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Fixed:
         """Whatever is fixed during an update: multipliers, penalties. It may put other advantages into the samples."""
         return Fixed()
 
     def rows(self, samples: int) -> int:
         """Of a minibatch, where there are so many samples."""
-        count = getattr(self.config, "policy_minibatches", 0)
-        return rows_per_minibatch(self.config.policy_batch, count, samples)
+        return rows_per_minibatch(self.settings.policy_batch, self.settings.policy_minibatches, samples)
 
     @override
-    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         actor = self.actor
         actor.load(self.policy)
         before, theta = self.start(batch), actor.flat()
         samples = replace(before.samples)
-        rate = self.config.learning_rate * (1 - progress)
+        rate = self.settings.learning_rate * (1 - progress)
         with self.form.calm():
-            fixed = self.prepare(samples, cost, progress)
+            fixed = self.prepare(samples, costs, progress)
             facts = fixed.report | self.passes(samples, rate, fixed)
         finite = bool(self.form.xp.isfinite(actor.stack.theta).all())
+        after = before.trial
         if finite:
             actor.store(self.policy)
+            after = self.finish(before)
         else:
             actor.load(self.policy)
         return {
             "skipped": float(not finite),
             "accepted_step": float(finite),
-            **report(
-                before.trial, self.finish(before) if finite else before.trial, before.gradients, actor.flat() - theta
-            ),
+            **report(before.trial, after, before.gradients, actor.flat() - theta, self.names),
             "learning_rate": rate,
             **facts,
         }
@@ -142,7 +172,7 @@ class FirstOrderMethod(Method):
         self, samples: Samples, rate: float, critics: Critics | None, fixed: Fixed, objective: Objective
     ) -> tuple[int, float, Diagnostics]:
         """Passes until KL(reference ‖ actor) exceeds δ: how many, the KL then, and the critics' losses in the last."""
-        c, actor, form, n = self.config, self.actor, self.form, len(samples)
+        c, actor, form, n = self.settings, self.actor, self.form, len(samples)
         reference_log_std, size = copy_of(actor.log_std), self.rows(n)
         squares = form.double(form.zeros((len(samples.targets),)))
         count, kl = 0, 0.0
@@ -162,12 +192,12 @@ class FirstOrderMethod(Method):
                 if critics is not None:
                     critics.step()
             kl = actor.kl_from(samples.reference, reference_log_std, samples.obs)
-        losses = critic_losses(form.tensor(squares / n).cpu()) if critics is not None else {}
+        losses = critic_losses(form.tensor(squares / n).cpu(), self.names) if critics is not None else {}
         return count, kl, losses
 
     def clip(self, gradients: list[Array]) -> None:
         """Bound the norm of all gradients together."""
-        self.form.clip(gradients, self.config.max_grad_norm)
+        self.form.clip(gradients, self.settings.max_grad_norm)
 
     def start(self, batch: Batch) -> Survey:
         """All samples, in pieces, at the actor's present parameters."""

@@ -1,12 +1,13 @@
-"""Lagrange multipliers: numbers that follow the violation of the cost limit."""
+"""Lagrange multipliers: numbers that follow the violation of a cost limit, one for each constraint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from sbtrpo.config import TrainConfig
+from sbtrpo.config.settings import MethodSettings, for_each, setting
 
 
 class Multiplier(Protocol):
@@ -22,6 +23,42 @@ class Multiplier(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
+
+
+class Multipliers(list[Multiplier]):
+    """One multiplier for each constraint, none of which depends on another's cost; empty for a method without them."""
+
+    @property
+    def values(self) -> list[float]:
+        """Every λ."""
+        return [multiplier.value for multiplier in self]
+
+    def update(self, costs: Sequence[float]) -> list[float]:
+        """Take in the episodes' cost of each constraint; returns every λ."""
+        return [multiplier.update(cost) for multiplier, cost in zip(self, costs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on. A single multiplier has a key of its own, as in older checkpoints."""
+        states = [multiplier.state_dict() for multiplier in self]
+        if len(states) == 1:
+            return {"multiplier": states[0]}
+        return {"multipliers": states} if states else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a mapping that has the entries of a `state_dict` among others."""
+        states = [state["multiplier"]] if len(self) == 1 else state["multipliers"] if self else []
+        for multiplier, saved in zip(self, states, strict=True):
+            multiplier.load_state_dict(saved)
+
+
+def lagrangian_weights(multipliers: Sequence[float]) -> tuple[float, ...]:
+    """Weights of reward and of each cost in (L_r - Σ λ_i L_ci) / (1 + Σ λ_i).
+
+    >>> lagrangian_weights([0.25, 0.75])
+    (0.5, -0.125, -0.375)
+    """
+    total = 1 + sum(multipliers)
+    return 1 / total, *(-multiplier / total for multiplier in multipliers)
 
 
 class AdamMultiplier:
@@ -105,11 +142,61 @@ class PIDMultiplier:
         self._past = [float(past) for past in state["past"]]
 
 
-def adam_multiplier(config: TrainConfig) -> Multiplier:
-    """The multiplier of most Lagrangian methods."""
-    return AdamMultiplier(config.cost_limit, config.multiplier_init, config.multiplier_rate, config.multiplier_max)
+@dataclass(frozen=True)
+class Limited(MethodSettings):
+    """Settings of the methods that read the cost of recent episodes and hold it to a limit."""
+
+    cost_limit: float | tuple[float, ...] = setting(0.0, least=0, span=">= 0", advice="use 0 for a hard constraint")
+    """On an episode's cost; one value, or one for each constraint."""
+    first_cost_zero: bool = setting(
+        True,
+        corrected=False,
+        quirk="The published methods read a cost of 0 in their first update, whatever happened; corrected, the actual"
+        " cost.",
+    )
+    """Whether methods read a cost of 0 in their first update; paper: yes."""
+
+    def limits(self, constraints: int) -> tuple[float, ...]:
+        """The limit of each constraint."""
+        return for_each("cost_limit", self.cost_limit, constraints)
+
+    @property
+    def limit(self) -> float:
+        """The limit of a single constraint."""
+        return self.limits(1)[0]
 
 
-def pid_multiplier(config: TrainConfig) -> Multiplier:
-    """The controlled one."""
-    return PIDMultiplier(config.cost_limit, config.multiplier_init, config.pid_kp, config.pid_ki, config.pid_kd)
+@dataclass(frozen=True)
+class Lagrangian(Limited):
+    """Settings of the methods whose multipliers are moved by Adam."""
+
+    multiplier_init: float = setting(1e-3, least=0)
+    """The multiplier at the start (PID: its integral)."""
+    multiplier_rate: float = setting(0.035, least=0)
+    """Learning rate of the multiplier."""
+    multiplier_max: float | None = setting(None, least=0)
+    """The multiplier's upper bound; not set, it has none."""
+
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.multiplier_rate, self.multiplier_max
+        return Multipliers(AdamMultiplier(limit, *start) for limit in self.limits(constraints))
+
+
+@dataclass(frozen=True)
+class Controlled(Limited):
+    """Settings of a method whose multipliers are PID controllers."""
+
+    multiplier_init: float = setting(1e-3, least=0)
+    """The multiplier at the start (PID: its integral)."""
+    pid_kp: float = setting(0.1, least=0)
+    """Weight of the violation's moving average."""
+    pid_ki: float = setting(0.01, least=0)
+    """Weight of the violation in the running sum."""
+    pid_kd: float = setting(0.01, least=0)
+    """Weight of the cost's recent rise."""
+
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd
+        return Multipliers(PIDMultiplier(limit, *start) for limit in self.limits(constraints))

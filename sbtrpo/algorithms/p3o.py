@@ -8,12 +8,25 @@ Both means are a minibatch's, so the noise of a small mean decides whether the h
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, TypeVar
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.algorithms.multipliers import Limited
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import module_of
+
+
+@dataclass(frozen=True)
+class P3OSettings(PPOSettings, Limited):
+    """With the weight of the hinge."""
+
+    penalty: float = setting(10.0, least=0)
+    """Weight of the hinge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +39,28 @@ class Hinge(Fixed):
     """What the violation adds to the surrogate."""
 
 
-class P3O(FirstOrderMethod):
+P = TypeVar("P", bound=P3OSettings)
+
+
+class P3O(PPO[P]):
     """PPO with a hinge on the cost."""
 
+    title = "P3O"
+    summary = "PPO with an exact penalty: a hinge on the clipped cost surrogate"
+    source = "Zhang et al., Penalized Proximal Policy Optimization (IJCAI 2022); code: the C-TRPO authors'"
+    Settings: ClassVar[type[MethodSettings]] = P3OSettings
+
+    constraints_taken = 1
+
     @override
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Hinge:
-        weight, offset = self.config.penalty, (1 - self.config.gamma) * (cost - self.config.cost_limit)
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
+        (cost,) = as_costs(costs)
+        weight, offset = self.settings.penalty, (1 - self.config.gamma) * (cost - self.settings.limit)
         return Hinge(weight=weight, offset=offset, report={"penalty": weight})
 
     @override
     def slopes(self, batch: Minibatch) -> Slopes:
-        ratio, clip = batch.ratio, self.config.clip
+        ratio, clip = batch.ratio, self.settings.clip
         hinge: Hinge = batch.fixed
         reward_alone = -clipped(ratio, batch.advantage_r, clip)
         with_cost = reward_alone - hinge.weight * clipped(ratio, -batch.advantage_c, clip)

@@ -5,45 +5,114 @@
     μ   = the least share of Δ_c with which cost still falls by β of what Δ_c would give
     Δ   = (1 - μ) Δ_r + μ Δ_c                          then shrink until KL ≤ δ and cost does not rise
 
-There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next.
+There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next. With
+several constraints every cost keeps its own share β_i of its own best decrease: `several.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, solve
-from sbtrpo.config import TrainConfig
+from sbtrpo.algorithms.base import Costs, Diagnostics, Trial, by_constraint
+from sbtrpo.algorithms.several import joint_step
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, TrustRegionSettings, solve
+from sbtrpo.config.settings import Advantage, for_each, setting
 
 KAPPA = 1e-8
 """Keeps the share's denominator from vanishing (algorithm 1, line 7)."""
 
 
-class SBTRPO(TrustRegionMethod):
+@dataclass(frozen=True)
+class SBTRPOSettings(TrustRegionSettings):
+    """The paper's, but for `cg_tolerance` and `cg_epsilon`: it runs all 50 iterations with 1e-6 in their denominators.
+
+    See docs/algorithms/sb-trpo.md.
+    """
+
+    beta: float | tuple[float, ...] = setting(0.75, least=0, most=1, span="between 0 (reward only) and 1 (cost only)")
+    """The safety bias: the share of the best cost decrease that every step must keep, in [0, 1]; one value, or one for
+    each constraint."""
+    solver: Literal["convex", "exact"] = "convex"
+    """convex: the paper's combination of both steps; exact: the best reward step of the same cost decrease."""
+    advantage: Advantage = "mc"
+    cg_iterations: int = 50
+    cg_damping: float = 0.02
+    cg_tolerance: float = setting(0.05, least=0, paper="–")
+    cg_epsilon: float = setting(0.0, least=0)
+    """Added to the denominators of conjugate gradients: 0, since the published 1e-6 keeps small gradients from
+    converging early in training."""
+    line_search_tries: int = 100
+
+    @property
+    def share(self) -> float:
+        """β of a single constraint."""
+        return for_each("beta", self.beta, 1)[0]
+
+
+class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
     """The paper's method."""
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """Both natural steps, and their combination."""
-        config = self.config
-        solution = solve(region, gradients, config)
-        delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), config)
-        old = region.old
+    title = "SB-TRPO"
+    summary = "the paper's method: every step keeps a share of the best cost decrease; Monte Carlo, no critic"
+    source = "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints"
+    Settings = SBTRPOSettings
+
+    constraints_taken = None
+
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        settings = self.settings
+        solution = solve(region, gradients, settings)
+        if len(gradients) == 2:
+            delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), settings)
+        else:
+            delta = combine_several(gradients, solution.x, settings, self.names)
+        old_costs = region.old.surrogates[1:]
 
         def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
-            return trial.kl <= config.target_kl and trial.surrogate_c <= old.surrogate_c
+            falls = all(new <= old for new, old in zip(trial.surrogates[1:], old_costs, strict=True))
+            return trial.kl <= settings.target_kl and falls
 
-        facts = {
-            "mu": delta.mu,
-            "cosine": delta.cosine,
-            "cg_residual_r": float(solution.residual[0]),
-            "cg_residual_c": float(solution.residual[1]),
-        }
+        facts = {**delta.facts, **self.residuals(solution)}
         return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
+
+
+@dataclass(frozen=True)
+class RewardCriticSettings(SBTRPOSettings):
+    """With a critic for reward."""
+
+    advantage: Advantage = "gae-reward"
+
+
+class SBTRPORewardCritic(SBTRPO):
+    """SB-TRPO with a critic for reward."""
+
+    title = "SB-TRPO, reward critic"
+    summary = "SB-TRPO with a critic for reward, Monte Carlo for cost"
+    Settings = RewardCriticSettings
+
+
+@dataclass(frozen=True)
+class CriticsSettings(SBTRPOSettings):
+    """With critics for reward and cost."""
+
+    advantage: Advantage = "gae"
+
+
+class SBTRPOCritics(SBTRPO):
+    """SB-TRPO with both critics."""
+
+    title = "SB-TRPO, both critics"
+    summary = "SB-TRPO with critics for reward and cost"
+    Settings = CriticsSettings
 
 
 @dataclass(frozen=True)
@@ -53,27 +122,46 @@ class Direction:
     step: Tensor
     """(P,)"""
     weights: Tensor
-    """(2,) of both natural gradients in the step."""
-    mu: float
-    """Share of the cost step; NaN where the exact solver does without one."""
-    cosine: float
-    """Between both gradients in the metric F⁻¹; positive when reward ascent raises cost."""
+    """(1 + C,) of the natural gradients in the step."""
+    facts: Diagnostics
+    """`mu`: share of the cost step; NaN where the exact solver does without one. `cosine`: between the gradients of
+    reward and cost in the metric F⁻¹; positive when reward ascent raises cost."""
 
 
-def combine(gradients: Tensor, natural: Tensor, curvature: Tensor, config: TrainConfig) -> Direction:
+def combine(gradients: Tensor, natural: Tensor, curvature: Tensor, settings: SBTRPOSettings) -> Direction:
     """The step Δ from both gradients (2, P), F⁻¹ of them (2, P), and their curvatures xᵀFx (2,)."""
     g_r, g_c = gradients
     a, c = float(g_r @ natural[0]), float(g_c @ natural[1])
     b = float(g_c @ natural[0])
     cosine = max(-1.0, min(1.0, b / math.sqrt(a * c))) if a > 0 and c > 0 else 0.0
-    if config.solver == "exact":
-        mu, weights = math.nan, _exact_weights(a, c, cosine, config)
+    if settings.solver == "exact":
+        mu, weights = math.nan, _exact_weights(a, c, cosine, settings)
     else:
-        scale = torch.sqrt(2 * config.target_kl / (curvature + 1e-8)).tolist()
-        mu = safety_share(scale[0] * b, -scale[1] * c, config.beta)
+        scale = torch.sqrt(2 * settings.target_kl / (curvature + 1e-8)).tolist()
+        mu = safety_share(scale[0] * b, -scale[1] * c, settings.share)
         weights = (1 - mu) * scale[0], -mu * scale[1]
     coefficients = torch.tensor(weights, dtype=natural.dtype, device=natural.device)
-    return Direction(coefficients @ natural, coefficients, mu, cosine)
+    return Direction(coefficients @ natural, coefficients, {"mu": mu, "cosine": cosine})
+
+
+def combine_several(gradients: Tensor, natural: Tensor, settings: SBTRPOSettings, names: Sequence[str]) -> Direction:
+    """The step for several constraints, from all gradients (1 + C, P) and F⁻¹ of them; see `several.py`.
+
+    Beside μ it tells `kept`, the share of all promises that can be kept together, and for each constraint the
+    `decrease` to first order, as a share of the best, and the cosine between its gradient and the reward's.
+    """
+    gram = (gradients.double() @ natural.double().T).cpu().numpy()
+    joint = joint_step(gram, for_each("beta", settings.beta, len(names)), settings.target_kl, settings.solver)
+    coefficients = torch.as_tensor(joint.weights, dtype=natural.dtype, device=natural.device)
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), 1e-20))
+    cosines = np.clip(gram[0, 1:] / (lengths[0] * lengths[1:]), -1.0, 1.0)
+    facts = {
+        "mu": joint.mu,
+        "kept": joint.kept,
+        **by_constraint("decrease", joint.decreases.tolist(), names),
+        **by_constraint("cosine", cosines.tolist(), names),
+    }
+    return Direction(coefficients @ natural, coefficients, facts)
 
 
 def safety_share(cost_of_r: float, cost_of_c: float, beta: float) -> float:
@@ -97,14 +185,14 @@ def safety_share(cost_of_r: float, cost_of_c: float, beta: float) -> float:
     return min(1.0, excess / span)
 
 
-def _exact_weights(a: float, c: float, x: float, config: TrainConfig) -> tuple[float, float]:
+def _exact_weights(a: float, c: float, x: float, settings: SBTRPOSettings) -> tuple[float, float]:
     """The best reward step that cuts cost by β of the best, in closed form (appendix, corrected).
 
     With the unit natural gradients u_r and u_c and x their cosine, the optimum lies on the trust region's boundary at
     the share β of -u_c and fills up with what of u_r is orthogonal to u_c. Valid for every β in [0, 1]. Returned are
     the weights of both natural gradients, whose squared lengths are a and c.
     """
-    radius, beta = math.sqrt(2 * config.target_kl), config.beta
+    radius, beta = math.sqrt(2 * settings.target_kl), settings.share
     tiny = 1e-20
     along_r = radius / math.sqrt(a) if a > tiny else 0.0
     along_c = radius / math.sqrt(c) if c > tiny else 0.0

@@ -6,15 +6,30 @@
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, natural_gradient_step
+from sbtrpo.algorithms.base import Costs
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    natural_gradient_step,
+)
 
 
-class TRPO(TrustRegionMethod):
+class TRPO(TrustRegionMethod[TrustRegionSettings]):
     """The yardstick: it does not know of the cost."""
 
+    title = "TRPO"
+    summary = "reward alone: the yardstick of what ignoring cost gains"
+    source = "Schulman et al., Trust Region Policy Optimization (ICML 2015); code: SafePO"
+    Settings = TrustRegionSettings
+
+    constraints_taken = None
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The best reward step."""
-        return natural_gradient_step(region, gradients, (1.0, 0.0), self.config)
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        weights = 1.0, *(0.0 for _ in self.names)
+        return natural_gradient_step(region, gradients, weights, self.settings)

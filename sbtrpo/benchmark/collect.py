@@ -11,7 +11,6 @@ A row is an epoch of a run. Columns are:
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections import Counter
@@ -30,15 +29,14 @@ from numpy.typing import NDArray
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.file import read_config
+from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.files import write_atomically
+from sbtrpo.runs.folder import read_run
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
 _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
-_OPERATIONAL = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
 _METHODS_OWN = _ALWAYS[1:]
 _KEYS = ("task", "algo")
 _OVERALL = ("safety_probability", "safe_reward")
@@ -80,7 +78,7 @@ def collect(root: str | Path) -> Collected:
     for path in _folders(root):
         name = path.relative_to(root).as_posix()
         try:
-            config = read_config(path / "config.toml").resolved()
+            config = read_run(path)
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
             states.pop(name, None)
@@ -98,7 +96,7 @@ def collect(root: str | Path) -> Collected:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
     whole = [table for table in tables if table is not None]
-    table = pyarrow.concat_tables(whole, promote_options="permissive").combine_chunks() if whole else _no_rows()
+    table = _joined(whole) if whole else _no_rows()
     return Collected(table, states, unreadable)
 
 
@@ -149,10 +147,9 @@ def _varied(configs: Sequence[TrainConfig]) -> list[str]:
     """Settings that are not the method's own value in some run, beside those that every table has."""
     odd: set[str] = set()
     for config in configs:
-        own = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).resolved()
-        odd |= {name for name, value in dataclasses.asdict(config).items() if value != getattr(own, name)}
-    odd -= {*_KEYS, "seed", *_ALWAYS, *_OPERATIONAL}
-    return [field.name for field in dataclasses.fields(TrainConfig) if field.name in odd]
+        usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
+        odd |= {name for name, value in config.in_effect().items() if value != usual[name]}
+    return sorted(odd - {*_KEYS, "seed", *_ALWAYS})
 
 
 def _run_table(
@@ -171,13 +168,15 @@ def _run_table(
     count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
     columns: dict[str, Any] = {
         "run": name,
-        **{key: getattr(config, key) for key in ("task", "algo", "seed")},
+        "task": config.task,
+        "algo": catalogue.method(config.algo).label,
+        "seed": config.seed,
         "complete": complete,
         "epochs": config.epochs,
-        **{key: getattr(config, key) for key in _ALWAYS},
+        **{key: config.get(key) for key in _ALWAYS},
     }
     for key in varied:
-        columns[f"config_{key}" if key in metrics.column_names else key] = getattr(config, key)
+        columns[f"config_{key}" if key in metrics.column_names else key] = config.get(key)
     table = {key: _constant(value, count) for key, value in columns.items()}
     table |= {key: metrics[key].slice(0, count) for key in metrics.column_names}
     if timing is not None:
@@ -189,8 +188,8 @@ def _run_table(
 
 
 def _constant(value: Any, count: int) -> pyarrow.Array:
-    if isinstance(value, tuple):
-        return pyarrow.array([list(value)] * count, pyarrow.list_(pyarrow.int64()))
+    if isinstance(value, tuple) and isinstance(value[0], float):
+        value = " ".join(f"{number:g}" for number in value)  # one for each constraint
     return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
 
 
@@ -211,6 +210,17 @@ def _read_csv(path: Path) -> pyarrow.Table | None:
         raise ValueError(f"{path.name} is damaged ({' '.join(str(error).split())})") from error
 
 
+def _joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
+    """All rows; a setting that is a number in some runs and one for each constraint in others is text in all."""
+    texts = {field.name for table in tables for field in table.schema if pyarrow.types.is_string(field.type)}
+    for k, table in enumerate(tables):
+        for place, field in enumerate(table.schema):
+            if field.name in texts and pyarrow.types.is_floating(field.type):
+                words = pyarrow.array([None if v is None else f"{v:g}" for v in table[field.name].to_pylist()])
+                tables = [*tables[:k], table := table.set_column(place, field.name, words), *tables[k + 1 :]]
+    return pyarrow.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
 def _no_rows() -> pyarrow.Table:
     text, number = pyarrow.string(), pyarrow.int64()
     fields = {"run": text, "task": text, "algo": text, "seed": number, "epoch": number}
@@ -222,13 +232,8 @@ def _no_rows() -> pyarrow.Table:
 
 def setting_columns(table: pyarrow.Table) -> list[str]:
     """Columns by which runs of one task and algorithm may differ, the seed aside."""
-    known = {field.name for field in dataclasses.fields(TrainConfig)} - {"seed", *_KEYS}
-    metrics = set(table.column_names[table.column_names.index("epoch") :]) if "epoch" in table.column_names else set()
-    return [
-        name
-        for name in table.column_names
-        if (name in known and name not in metrics) or name.removeprefix("config_") in known - {name}
-    ]
+    names = table.column_names
+    return names[names.index("epochs") + 1 : names.index("epoch")] if "epochs" in names else []
 
 
 def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table:

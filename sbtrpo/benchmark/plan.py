@@ -1,7 +1,7 @@
 """A plan: which runs a benchmark consists of.
 
-As a file, a plan holds settings of `TrainConfig` by name. A list is an axis, and the runs are the product of all axes.
-Each `[[group]]` is a product of its own, in which its settings stand in for those above:
+As a file, a plan holds settings by name, a run's and its methods'. A list is an axis, and the runs are the product of
+all axes. Each `[[group]]` is a product of its own, in which its settings stand in for those above:
 
     tasks = ["SafetyPointGoal2-v0", "SafetyCarGoal2-v0"]
     num_seeds = 5
@@ -17,31 +17,25 @@ Each `[[group]]` is a product of its own, in which its settings stand in for tho
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import itertools
 import tomllib
-import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import method
-from sbtrpo.config.file import checked
+from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config.file import read_config
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import Declared, is_listed
+from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.runs.folder import default_path
 
 SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
-_HINTS = typing.get_type_hints(TrainConfig)
-_DEFAULTS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(TrainConfig)}
 _PLURALS = {"tasks": "task", "algos": "algo", "seeds": "seed"}
-_CRITICS_ONLY = (
-    "critic_learning_rate", "critic_batch", "critic_passes", "critic_l2", "gae_lambda", "bootstrap_raw_observation"
-)  # fmt: skip
-_LINE_SEARCH = ("line_search_fraction", "line_search_first")
 
 Axes = Mapping[str, tuple[Any, ...]]
 """Values by setting; a run takes one of each."""
@@ -52,7 +46,7 @@ class Plan:
     """A benchmark's runs, as products of axes.
 
     >>> plan = Plan.from_settings({"tasks": ["ToyCorridor-v0"], "algo": ["cpo", "sb-trpo"], "beta": [0.6, 0.9]})
-    >>> [(run.algo, run.beta) for run in plan.runs()]
+    >>> [(run.algo, run.get("beta")) for run in plan.runs()]
     [('cpo', None), ('sb-trpo', 0.6), ('sb-trpo', 0.9)]
     """
 
@@ -82,8 +76,10 @@ class Plan:
             raise ValueError("group must be a list of tables: write [[group]] above the settings of each")
         if "group" in settings and not groups:
             raise ValueError("group holds no table; leave it out, or write [[group]] above settings")
-        common = _axes({key: value for key, value in settings.items() if key != "group"})
-        blocks = [{**common, **_axes(group)} for group in groups] if groups else [common]
+        above = {key: value for key, value in settings.items() if key != "group"}
+        known = known_settings(_algorithms([above, *groups]))
+        common = _axes(above, known)
+        blocks = [{**common, **_axes(group, known)} for group in groups] if groups else [common]
         for block in blocks:
             if block.keys() & {"seed", "num_seeds"} == {"seed", "num_seeds"} and len(block["seed"]) > 1:
                 raise ValueError("give seeds or num_seeds, not both")
@@ -93,7 +89,7 @@ class Plan:
 
     def replaced(self, settings: Mapping[str, Any]) -> Self:
         """With these settings in place of its own, in all groups."""
-        axes = _axes(settings)
+        axes = _axes(settings, known_settings(_algorithms([settings, *self.blocks])))
         blocks = [dict(block) for block in self.blocks]
         for block in blocks:
             if "seed" in axes and "num_seeds" not in axes and len(axes["seed"]) > 1:
@@ -118,76 +114,85 @@ class Plan:
 
 
 def run_path(root: str | Path, config: TrainConfig) -> Path:
-    """A run's folder: its task, algorithm, seed and the hash of all other settings that shape its results."""
-    return default_path(config, root)
+    """A run's folder: its task, algorithm, seed and the hash of all other settings that shape its results.
 
-
-def relevant(config: TrainConfig) -> TrainConfig:
-    """Without what does not concern the algorithm, so that runs which compute the same have one identity.
-
-    >>> relevant(TrainConfig(algo="cpo", beta=0.6)).beta, relevant(TrainConfig(cost_limit=15.0)).cost_limit
-    (None, 0.0)
+    Earlier versions hashed otherwise; a folder of theirs that holds this run is this run's.
     """
-    algorithm = method(config.algo)
-    own = algorithm.defaults(config.task, config.fidelity)
-    foreign = {name for name, default in _DEFAULTS.items() if default is None and name not in own}
-    if "multiplier_rate" in own:
-        foreign.discard("multiplier_max")  # None is a value of it: no bound
-    if "first_cost_zero" not in own:  # it does not read the cost of episodes
-        foreign.add("cost_limit")
-    if algorithm.family == "first order":
-        foreign.update(_LINE_SEARCH)
-    advantage = config.advantage or own["advantage"]
-    if advantage in ("mc", "mc-linear"):
-        foreign.update(_CRITICS_ONLY)
-        if algorithm.family == "trust region":
-            foreign.add("max_grad_norm")  # of the critics
-    if advantage != "mc-linear":
-        foreign.add("baseline_ridge")
-    return dataclasses.replace(config, **{name: _DEFAULTS[name] for name in foreign})
+    path = default_path(config, root)
+    if not path.exists():
+        for other in sorted(path.parent.glob(f"seed{config.seed}-*")):
+            if _holds(other, config):
+                return other
+    return path
+
+
+def _holds(folder: Path, config: TrainConfig) -> bool:
+    try:
+        return read_config(folder / "config.toml").in_effect() == config.in_effect()
+    except (ValueError, OSError):
+        return False
 
 
 # ---- settings to axes --------------------------------------------------------------------------------------------
 
 
-def _axes(settings: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def _algorithms(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The algorithms that blocks of a plan name; the default where none does."""
+    named = [block[key] for block in blocks for key in ("algo", "algos") if key in block]
+    flat = [name for entry in named for name in (entry if isinstance(entry, list | tuple) else [entry])]
+    return flat or [RunSettings.algo]
+
+
+def known_settings(algorithms: Iterable[str]) -> dict[str, Declared]:
+    """A run's settings, and those of any of these algorithms."""
+    known: dict[str, Declared] = {}
+    for name in algorithms:
+        known |= all_settings(catalogue.method(name))
+    return known
+
+
+def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[str, tuple[Any, ...]]:
     """Settings with their values as tuples, checked one by one."""
     axes: dict[str, tuple[Any, ...]] = {}
     for given, value in settings.items():
         name = _PLURALS.get(given, given)
-        if name != "num_seeds" and name not in _HINTS:
-            raise ValueError(_unknown(given))
+        if name != "num_seeds" and name not in known:
+            raise ValueError(_unknown(given, known))
         if name in axes:
             raise ValueError(f"{given} is given twice, as {name} and as its plural")
-        values = _values(name, value)
+        if name == "num_seeds":
+            if type(value) is not int or value < 1:
+                raise ValueError(f"num_seeds must be one number, at least 1, got {value}")
+            axes[name] = (value,)
+            continue
+        values = _values(known[name], value)
         if not values:
             raise ValueError(f"{given} is an empty list; name at least one value, or leave it out")
-        axes[name] = tuple(checked(given, item, int if name == "num_seeds" else _HINTS[name]) for item in values)
-    if "num_seeds" in axes and (len(axes["num_seeds"]) > 1 or axes["num_seeds"][0] < 1):
-        raise ValueError(f"num_seeds must be one number, at least 1, got {settings['num_seeds']}")
+        axes[name] = tuple(known[name].checked(item) for item in values)
     return axes
 
 
-def _values(name: str, value: Any) -> list[Any]:
+def _values(item: Declared, value: Any) -> list[Any]:
     """The values of an axis; a single one is an axis of length 1."""
-    if name == "hidden":  # itself a list
-        nested = isinstance(value, list | tuple) and any(isinstance(item, list | tuple) for item in value)
-        return list(value) if nested else [value]
-    return list(value) if isinstance(value, list | tuple) else [value]
+    if not isinstance(value, list | tuple):
+        return [value]
+    nested = any(isinstance(entry, list | tuple) for entry in value)
+    return [value] if is_listed(item.hint) and not nested and value else list(value)
 
 
-def _unknown(name: str) -> str:
-    known = [*_HINTS, *_PLURALS, "num_seeds", "group"]
-    near = difflib.get_close_matches(name.replace("-", "_"), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else "`sbtrpo train --help` lists all settings"
-    return f"there is no setting {name!r}; {hint}"
+def _unknown(name: str, known: Mapping[str, Declared]) -> str:
+    if owners := catalogue.owners(name):
+        return f"no algorithm of this plan has a setting {name}, as {', '.join(owners)} would; leave it out"
+    return f"there is no setting {name!r}; {catalogue.nearest(name, [*known, *_PLURALS, 'num_seeds', 'group'])}"
 
 
 def _product(block: Axes) -> Iterable[TrainConfig]:
-    """One config for each combination of values."""
+    """One config for each combination of values, each with the settings that concern its algorithm."""
     axes = dict(block)
     count = axes.pop("num_seeds", (1,))[0]
     starts = axes.pop("seed", (0,))
     axes["seed"] = tuple(start + SEED_STRIDE * k for start in starts for k in range(count))
     for values in itertools.product(*axes.values()):
-        yield relevant(TrainConfig(**dict(zip(axes, values, strict=True))))
+        given = dict(zip(axes, values, strict=True))
+        concerning = all_settings(catalogue.method(given.get("algo", RunSettings.algo)))
+        yield TrainConfig(**{name: value for name, value in given.items() if name in concerning})

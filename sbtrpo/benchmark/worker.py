@@ -6,7 +6,6 @@ dies, even by kill -9, the worker finishes its epoch, saves and stops, so that n
 
 from __future__ import annotations
 
-import dataclasses
 import faulthandler
 import json
 import os
@@ -41,15 +40,15 @@ class Job:
 
     def to_json(self) -> str:
         """One line."""
-        runs = [dataclasses.asdict(config) for config in self.runs]
+        runs = [dict(config.given) for config in self.runs]
         return json.dumps({"root": str(self.root), "runs": runs, "threads": self.threads})
 
     @classmethod
     def from_json(cls, line: str) -> Self:
         """What `to_json` wrote."""
         content = json.loads(line)
-        runs = [TrainConfig(**{**settings, "hidden": tuple(settings["hidden"])}) for settings in content["runs"]]
-        return cls(Path(content["root"]), tuple(runs), int(content["threads"]))
+        runs = tuple(TrainConfig(**given) for given in content["runs"])
+        return cls(Path(content["root"]), runs, int(content["threads"]))
 
     def paths(self) -> list[Path]:
         """The folders of its runs."""
@@ -84,9 +83,7 @@ def work(job: Job) -> int:
             if is_done(run, config):  # by someone else, in the meantime
                 continue
             (run / FAILURE).unlink(missing_ok=True)
-            config = dataclasses.replace(
-                config, threads=config.threads or job.threads, learner_threads=config.learner_threads or 1
-            )
+            config = config.replace(threads=config.threads or job.threads, learner_threads=config.learner_threads or 1)
             RunFolder.create(run, config, resume=True).close()
             mine.append(run)
         if not mine:

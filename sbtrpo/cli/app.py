@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -17,17 +16,19 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from sbtrpo.benchmark.settings import GridSettings, given
-from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError
-from sbtrpo.tools import algorithm_docs
 
 if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
     from sbtrpo.runs.evaluation import Evaluation
+    from sbtrpo.tools import algorithm_docs
 
 app = tyro.extras.SubcommandApp()
-NOTHING_GIVEN = GridSettings()
+TrainSettings: Any = NoSettings
+"""What `train` takes: the run's settings, and those of the method that the command line names."""
+GridSettings: Any = NoSettings
+"""What `benchmark` takes: the settings of all methods, as axes."""
 NOBODY_READS, INTERRUPTED = 141, 130
 """Exit codes when the output's reader has left, as in `sbtrpo tasks | head`, and after Ctrl-C: what shells report."""
 
@@ -64,7 +65,7 @@ def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out
 
 @app.command
 def train(
-    config: Annotated[TrainConfig, tyro.conf.arg(name="")],
+    config: Annotated[TrainSettings, tyro.conf.arg(name="")],
     num_seeds: int = 1,
     out: Path | None = None,
     quiet: bool = False,
@@ -79,16 +80,16 @@ def train(
         quiet: show nothing.
         wandb: also log to Weights & Biases.
     """
-    from sbtrpo.benchmark.plan import relevant
+    from sbtrpo.config import TrainConfig
     from sbtrpo.learning import training
 
     if num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
-    settings, kept = dataclasses.asdict(config), relevant(config)
-    if ignored := [name for name, value in dataclasses.asdict(kept).items() if value != settings[name]]:
-        print(f"sbtrpo: {', '.join(ignored)} left out, which {config.algo} does not use", file=sys.stderr)
+    chosen = TrainConfig(**given(config))
+    if idle := chosen.without_effect():
+        print(f"sbtrpo: {', '.join(idle)} changes nothing with advantage {chosen.method.advantage}", file=sys.stderr)
     for k in range(num_seeds):
-        one = dataclasses.replace(kept, seed=kept.seed + 1000 * k)
+        one = chosen.replace(seed=chosen.seed + 1000 * k)
         folder = out / f"seed{one.seed}" if out is not None and num_seeds > 1 else out
         path = training.train(one, folder, quiet, wandb)
         if not quiet:
@@ -156,14 +157,18 @@ def _evaluation_table(found: Evaluation) -> Table:
     table.add_row("safety probability", f"{found.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("safe reward", f"{found.safe_reward:.3f}")
     table.add_row("violation probability, 95 % upper bound", f"{found.violation_probability_upper:.3f}")
+    for name, part in found.constraints.items():
+        low, high = part["safety_probability_interval"]
+        table.add_row(f"{name}: cost", f"{part['cost']:.3f}")
+        table.add_row(f"{name}: safety", f"{part['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("worlds that failed", str(found.faults))
     return table
 
 
 @app.command
 def benchmark(
+    settings: Annotated[GridSettings, tyro.conf.arg(name="")],
     plan: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[PLAN]")] = None,
-    settings: Annotated[GridSettings, tyro.conf.arg(name="")] = NOTHING_GIVEN,
     out: Path = Path("runs"),
     workers: int | None = None,
     threads: int = 0,
@@ -269,17 +274,31 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
 
 
 @app.command
-def check(task: tyro.conf.Positional[str], seconds: float = 5.0, seed: int = 0) -> int:
-    """Try an environment, and tell what to change before training on it.
+def check(
+    task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None,
+    algo: str | None = None,
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> int:
+    """Try an environment or a method, and tell what to change before training.
 
     Args:
         task: `my_package:MyEnv-v0`, or a task of this package.
-        seconds: how long to try.
+        algo: a method of your own, such as `my_package:MyMethod` or `file.py:MyMethod`; it is tried on the task, or on
+            ToyCorridor-v0.
+        seconds: how long to try an environment.
         seed: of the episodes.
     """
     from sbtrpo.envs.foreign.check import check_environment
 
-    report = check_environment(task, seconds, seed)
+    if algo is not None:
+        from sbtrpo.learning.check import check_method
+
+        report = check_method(algo, seed, task or "ToyCorridor-v0")
+    elif task is not None:
+        report = check_environment(task, seconds, seed)
+    else:
+        raise ValueError("name a task, or a method with --algo")
     for line in report.lines():
         print(line)
     return 0 if report.ok else 1
@@ -401,18 +420,22 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
     """List the algorithms, or show one: what it does, its settings, and the quirks of its published code.
 
     Args:
-        name: of an algorithm; hyphens and underscores are alike.
+        name: of an algorithm; hyphens and underscores are alike. Or a method of your own: module:Class, file.py:Class.
     """
+    from sbtrpo.config import catalogue
+    from sbtrpo.tools import algorithm_docs
+
     console = Console(highlight=False)
     if name is None:
         title = "`sbtrpo algorithms <name>` shows the settings of one"
         console.print(_table(algorithm_docs.methods(), title))
         return
-    method = catalogue.method(name)
-    console.print(f"[bold]{escape(method.title)}[/bold] ({escape(method.name)}): {escape(method.summary)}")
-    console.print(f"Source: {escape(method.source)}")
-    console.print(_table(algorithm_docs.settings(method), "settings, as of fidelity paper"))
-    console.print(_table(algorithm_docs.quirks(method), "what fidelity decides"))
+    entry = catalogue.method(name)
+    console.print(f"[bold]{escape(entry.title)}[/bold] ({escape(entry.name)}): {escape(entry.summary)}")
+    if entry.source:
+        console.print(f"Source: {escape(entry.source)}")
+    console.print(_table(algorithm_docs.settings(entry), "settings, as of fidelity paper"))
+    console.print(_table(algorithm_docs.quirks(entry), "what fidelity decides"))
 
 
 def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Table:
@@ -444,6 +467,13 @@ def main(args: Sequence[str] | None = None) -> int:
         raise
 
 
+def _declare_settings(arguments: list[str]) -> None:
+    """Give the commands that take settings those of the methods at hand; for the others nobody waits for them."""
+    global TrainSettings, GridSettings
+    TrainSettings = train_settings(arguments) if arguments[:1] == ["train"] else NoSettings
+    GridSettings = grid_settings(arguments) if arguments[:1] == ["benchmark"] else NoSettings
+
+
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
@@ -451,6 +481,7 @@ def _run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # environments of the user's own may lie in the working directory
     about = "Reinforcement learning under hard safety constraints."
     try:
+        _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:
         raise

@@ -1,296 +1,276 @@
-"""The methods as data: names, sources, settings, quirks. `sbtrpo algorithms` and `docs/algorithms` show this table.
+"""The methods by name: this package's, those that other packages announce, and those in a module or file of the user's.
 
-A method's `settings` are its own defaults for the settings of `TrainConfig` that are left open there: those of the
-published code the paper ran, except where a comment says otherwise. `paper` holds what the paper's table prints where
-that differs.
+A method is a class that derives from `sbtrpo.algorithms.Method`; it says itself what it is called, where it is from and
+what its settings are. The class is imported when it is asked for.
 """
 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import functools
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-Family = Literal["trust region", "first order"]
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import MethodSettings, declared
+from sbtrpo.errors import UserError
 
-
-@dataclass(frozen=True)
-class Quirk:
-    """A setting whose published value a textbook would not have."""
-
-    published: Any
-    """Under fidelity "paper"."""
-    corrected: Any
-    """Under fidelity "corrected"."""
-    what: str
-    """What the published code does, and what the correction is."""
-
-
-QUIRKS: dict[str, Quirk] = {
-    "kl_reduction": Quirk(
-        "mean_over_dims",
-        "sum_over_dims",
-        "The published trust regions average the KL over action dimensions, too, so that a target of δ is m·δ in truth;"
-        " corrected, dimensions are summed.",
-    ),
-    "bootstrap_raw_observation": Quirk(
-        True,
-        False,
-        "At a time-out the published critics judge the raw last observation; corrected, the normalised one.",
-    ),
-    "first_cost_zero": Quirk(
-        True,
-        False,
-        "The published methods read a cost of 0 in their first update, whatever happened; corrected, the actual cost.",
-    ),
-    "cg_epsilon": Quirk(
-        1e-6,
-        0.0,
-        "The published conjugate gradients add 1e-6 to their denominators, which hampers small gradients;"
-        " corrected, 0.",
-    ),
-    "cpo_as_published": Quirk(
-        True,
-        False,
-        "The published dual has a sign wrong and projects onto an empty interval: where the constraint can be met the"
-        " step violates it; corrected, the closed-form optimum of CPO's problem.",
-    ),
-    "pcpo_plain_gradient": Quirk(
-        True,
-        False,
-        "The published reward step runs along the plain gradient where the method has the natural one; corrected, the"
-        " latter, and no division by zero.",
-    ),
-    "focops_broadcast": Quirk(
-        True,
-        False,
-        "Two published shapes broadcast to a square, so that the trust region's indicator scales all samples alike;"
-        " corrected, it gates each sample by itself.",
-    ),
-    "multiplier_max": Quirk(
-        0.2,
-        2.0,
-        "The published code bounds CUP's multiplier by 0.2, the paper's table by 2.0.",
-    ),
-    "stale_critic_clip": Quirk(
-        True,
-        False,
-        "The published gradient clipping of the actor counts the critics' gradients of the epoch before; corrected, the"
-        " actor's alone.",
-    ),
+GROUP = "sbtrpo.methods"
+"""The entry points by which other packages announce methods."""
+BUILT_IN = {
+    "sb-trpo": "sb_trpo:SBTRPO",
+    "sb-trpo_rcritic": "sb_trpo:SBTRPORewardCritic",
+    "sb-trpo_critic": "sb_trpo:SBTRPOCritics",
+    "ppo_lag": "ppo_lag:PPOLag",
+    "trpo_lag": "trpo_lag:TRPOLag",
+    "cpo": "cpo:CPO",
+    "cup": "cup:CUP",
+    "cppo_pid": "cppo_pid:CPPOPID",
+    "focops": "focops:FOCOPS",
+    "rcpo": "rcpo:RCPO",
+    "pcpo": "pcpo:PCPO",
+    "p3o": "p3o:P3O",
+    "c_trpo": "c_trpo:CTRPO",
+    "c3po": "c3po:C3PO",
+    "crpo": "crpo:CRPO",
+    "pcrpo": "pcrpo:PCRPO",
+    "appo": "appo:APPO",
+    "trpo": "trpo:TRPO",
+    "ppo": "ppo:PPO",
 }
-"""What fidelity "paper" and "corrected" mean, setting by setting."""
+"""Every method of this package, in the order of the paper's table, and where it is in `sbtrpo.algorithms`."""
+RESERVED = (
+    "num_seeds",
+    "out",
+    "quiet",
+    "wandb",
+    "config",
+    "tasks",
+    "algos",
+    "seeds",
+    "group",
+    "plan",
+    "method",
+    "given",
+)
+"""Names that commands and plans use themselves."""
+
+
+class UnfitMethod(UserError, ValueError):  # noqa: N818
+    """A method that cannot be used; the message says what to change."""
 
 
 @dataclass(frozen=True)
-class Method:
-    """One method."""
+class Entry:
+    """A method as it is listed."""
 
     name: str
-    """As in the paper's commands."""
-    title: str
-    family: Family
-    summary: str
-    """One line."""
-    source: str
-    """Where it was published, and the code whose behaviour fidelity "paper" has."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    paper: dict[str, Any] = field(default_factory=dict)
-    """What the paper's table prints where it differs from `settings`."""
-    quirks: tuple[str, ...] = ()
-    """Names in `QUIRKS` that concern it."""
-    per_task: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Settings that are others on some tasks."""
+    """What `--algo` takes."""
+    implementation: Any
+    """The class."""
+    version: str = ""
+    """What tells a method in a file from what else that file has held."""
 
-    def defaults(self, task: str, fidelity: str) -> dict[str, Any]:
-        """Its own values of the settings that `TrainConfig` leaves open."""
-        published = fidelity == "paper"
-        quirks = {name: QUIRKS[name].published if published else QUIRKS[name].corrected for name in self.quirks}
-        return {**quirks, **self.settings, **self.per_task.get(task, {})}
+    @property
+    def settings(self) -> type[MethodSettings]:
+        """The class of its settings."""
+        kind: type[MethodSettings] = self.implementation.Settings
+        return kind
 
+    @property
+    def label(self) -> str:
+        """What tables and folders call it: its name, or that of the class for a method of the user's."""
+        return self.implementation.__name__ if ":" in self.name else self.name
 
-_CRITICS = {"critic_learning_rate": 1e-3, "critic_batch": 128, "critic_passes": 10}
-_SB_TRPO = {
-    "advantage": "mc",
-    "target_kl": 0.01,
-    "cg_iterations": 50,
-    "cg_damping": 0.02,
-    # Not the paper's, which runs all 50 iterations with 1e-6 in their denominators: see docs/algorithms/sb-trpo.md.
-    "cg_tolerance": 0.05,
-    "cg_epsilon": 0.0,
-    "line_search_tries": 100,
-    "beta": 0.75,
-    "solver": "convex",
-    **_CRITICS,
-}
-_TRUST_REGION = {
-    "advantage": "gae",
-    "target_kl": 0.01,
-    "cg_iterations": 15,
-    "cg_damping": 0.1,
-    "cg_tolerance": 0.0,
-    "line_search_tries": 15,
-    **_CRITICS,
-}
-_FIRST_ORDER = {
-    "advantage": "gae",
-    "target_kl": 0.02,
-    "learning_rate": 3e-4,
-    "policy_batch": 64,
-    "policy_passes": 40,
-    "clip": 0.2,
-    "critic_learning_rate": 3e-4,
-}
-_MULTIPLIER = {"multiplier_init": 1e-3, "multiplier_rate": 0.035}
-_ALL = ("bootstrap_raw_observation",)
-_COSTLY = ("bootstrap_raw_observation", "first_cost_zero")
-_TRUST = ("kl_reduction", "cg_epsilon", *_COSTLY)
+    @property
+    def identity(self) -> str:
+        """The same wherever a method's file lies, and another when its content changes."""
+        return f"{self.label}@{self.version}" if self.version else self.name
 
-_SAFEPO = "code: SafePO"
-_CTRPO = "code: the C-TRPO authors'"
+    @property
+    def title(self) -> str:
+        """As a reader knows it."""
+        return str(self.implementation.title or self.implementation.__name__)
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "sb-trpo", "SB-TRPO", "trust region",
-            "the paper's method: every step keeps a share of the best cost decrease; Monte Carlo, no critic",
-            "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            _SB_TRPO, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
-        ),
-        Method(
-            "sb-trpo_rcritic", "SB-TRPO, reward critic", "trust region",
-            "SB-TRPO with a critic for reward, Monte Carlo for cost",
-            "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            {**_SB_TRPO, "advantage": "gae-reward"}, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
-        ),
-        Method(
-            "sb-trpo_critic", "SB-TRPO, both critics", "trust region",
-            "SB-TRPO with critics for reward and cost",
-            "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints",
-            {**_SB_TRPO, "advantage": "gae"}, {"cg_tolerance": "–"}, ("kl_reduction", *_ALL),
-        ),
-        Method(
-            "ppo_lag", "PPO-Lag", "first order",
-            "PPO on reward less a multiple of cost; the multiplier follows the violation",
-            f"Ray et al., Benchmarking Safe Exploration in Deep RL (2019); {_SAFEPO}",
-            {**_FIRST_ORDER, **_MULTIPLIER}, {}, _COSTLY,
-        ),
-        Method(
-            "trpo_lag", "TRPO-Lag", "trust region",
-            "TRPO on reward less a multiple of cost; the multiplier follows the violation",
-            f"Ray et al., Benchmarking Safe Exploration in Deep RL (2019); {_SAFEPO}",
-            {**_TRUST_REGION, **_MULTIPLIER}, {}, _TRUST,
-        ),
-        Method(
-            "cpo", "CPO", "trust region",
-            "the best reward step in the trust region that a linear model says is feasible",
-            f"Achiam et al., Constrained Policy Optimization (ICML 2017); {_SAFEPO}",
-            _TRUST_REGION, {}, (*_TRUST, "cpo_as_published"),
-        ),
-        Method(
-            "cup", "CUP", "first order",
-            "a PPO step for reward, then a penalised step back towards feasibility",
-            f"Yang et al., Constrained Update Projection (NeurIPS 2022); {_SAFEPO}",
-            {**_FIRST_ORDER, **_MULTIPLIER, "cup_lambda": 0.95},
-            {"multiplier_max": 2.0, "policy_batch": 20_000}, (*_COSTLY, "multiplier_max"),
-        ),
-        Method(
-            "cppo_pid", "CPPO-PID", "first order",
-            "PPO-Lag whose multiplier is a PID controller of the violation",
-            f"Stooke et al., Responsive Safety in RL by PID Lagrangian Methods (ICML 2020); {_SAFEPO}",
-            {**_FIRST_ORDER, "multiplier_init": 1e-3, "pid_kp": 0.1, "pid_ki": 0.01, "pid_kd": 0.01},
-            {"pid_kd": 0.1, "clip": "–"}, _COSTLY,
-        ),
-        Method(
-            "focops", "FOCOPS", "first order",
-            "the optimal policy in a KL ball, projected back to the network by its own loss",
-            f"Zhang et al., First Order Constrained Optimization in Policy Space (NeurIPS 2020); {_SAFEPO}",
-            {**{k: v for k, v in _FIRST_ORDER.items() if k != "clip"}, **_MULTIPLIER, "multiplier_max": 2.0,
-             "temperature": 1.5},
-            {"multiplier_rate": "–"}, (*_COSTLY, "focops_broadcast"),
-        ),
-        Method(
-            "rcpo", "RCPO", "trust region",
-            "natural gradient steps on reward less a multiple of cost, without a line search",
-            f"Tessler et al., Reward Constrained Policy Optimization (ICLR 2019); {_SAFEPO}",
-            {**_TRUST_REGION, **_MULTIPLIER, "line_search_tries": 1},
-            {"multiplier_init": "–", "multiplier_rate": "–"}, _TRUST,
-        ),
-        Method(
-            "pcpo", "PCPO", "trust region",
-            "a reward step, then a projection onto the linear model of the constraint",
-            f"Yang et al., Projection-Based Constrained Policy Optimization (ICLR 2020); {_SAFEPO}",
-            {**_TRUST_REGION, "line_search_tries": 200}, {}, (*_TRUST, "pcpo_plain_gradient"),
-        ),
-        Method(
-            "p3o", "P3O", "first order",
-            "PPO with an exact penalty: a hinge on the clipped cost surrogate",
-            f"Zhang et al., Penalized Proximal Policy Optimization (IJCAI 2022); {_CTRPO}",
-            {**_FIRST_ORDER, "penalty": 10.0}, {}, _COSTLY,
-        ),
-        Method(
-            "c_trpo", "C-TRPO", "trust region",
-            "TRPO whose divergence has a barrier at the cost limit; pure cost descent beyond it",
-            f"Milosevic et al., Embedding Safety into RL: a New Take on Trust Region Methods (2024); {_CTRPO}",
-            {**_TRUST_REGION, "critic_batch": 256, "barrier": 1.0, "hysteresis": 1.0}, {}, _TRUST,
-            {"SafetyHopperVelocity-v1": {"critic_batch": 128}},
-        ),
-        Method(
-            "c3po", "C3PO", "first order",
-            "PPO with a growing hinge penalty that begins before the limit is reached",
-            f"Milosevic et al., Central Path Proximal Policy Optimization (2025); {_CTRPO}",
-            {**_FIRST_ORDER, "target_kl": 0.01, "policy_batch": 128, "policy_passes": 10, "critic_batch": 128,
-             "critic_passes": 10, "penalty": 50.0, "penalty_start": 0.1, "omega": 0.05},
-            {"penalty_start": "–"}, (*_COSTLY, "stale_critic_clip"),
-        ),
-        Method(
-            "crpo", "CRPO", "trust region",
-            "reward steps while the cost is within its limit, cost steps while it is not",
-            "Xu et al., CRPO: A New Approach for Safe RL with Convergence Guarantee (ICML 2021); in OmniSafe as OnCRPO",
-            {**_TRUST_REGION, "tolerance": 0.0}, {}, _TRUST,
-        ),
-        Method(
-            "pcrpo", "PCRPO", "trust region",
-            "reward, cost, or both steps with their conflict projected away, by how far the cost is from its limit",
-            "Gu et al., Balance Reward and Safety Optimization for Safe RL (AAAI 2024); constants are our choice",
-            {**_TRUST_REGION, "slack_above": 5.0, "slack_below": -5.0}, {}, _TRUST,
-        ),
-        Method(
-            "appo", "APPO", "first order",
-            "PPO on an augmented Lagrangian: a multiplier and a quadratic penalty",
-            "Dai et al., Augmented Proximal Policy Optimization for Safe RL (AAAI 2023); the authors' loss on our PPO",
-            {**_FIRST_ORDER, "multiplier_init": 1e-3, "multiplier_rate": 0.2, "sigma": 0.1}, {}, _COSTLY,
-        ),
-        Method(
-            "trpo", "TRPO", "trust region",
-            "reward alone: the yardstick of what ignoring cost gains",
-            f"Schulman et al., Trust Region Policy Optimization (ICML 2015); {_SAFEPO}",
-            _TRUST_REGION, {}, ("kl_reduction", "cg_epsilon", *_ALL),
-        ),
-        Method(
-            "ppo", "PPO", "first order",
-            "reward alone: the yardstick of what ignoring cost gains",
-            f"Schulman et al., Proximal Policy Optimization Algorithms (2017); {_SAFEPO}",
-            _FIRST_ORDER, {}, _ALL,
-        ),
-    )
-}  # fmt: skip
+    @property
+    def summary(self) -> str:
+        """What it does, in one line."""
+        text = self.implementation.summary or inspect.getdoc(self.implementation) or ""
+        return str(text).partition("\n")[0].rstrip(".")
+
+    @property
+    def source(self) -> str:
+        """Where it was published, and the code whose behaviour fidelity "paper" has."""
+        return str(self.implementation.source)
+
+    @property
+    def family(self) -> str:
+        """Trust region, or first order."""
+        return str(self.implementation.family)
 
 
-def method(name: str) -> Method:
+def names() -> list[str]:
+    """All methods that have a name: this package's, then those that others announce."""
+    return [*BUILT_IN, *(name for name in _announced() if name not in BUILT_IN)]
+
+
+def entries() -> list[Entry]:
+    """All of them."""
+    return [method(name) for name in names()]
+
+
+def method(name: str) -> Entry:
     """The method of this name; hyphens and underscores are alike.
 
     >>> method("PPO-Lag").name, method("sb_trpo").name
     ('ppo_lag', 'sb-trpo')
     """
-    known = {_plain(key): found for key, found in METHODS.items()}
-    if found := known.get(_plain(name)):
-        return found
-    near = difflib.get_close_matches(_plain(name), known, n=3, cutoff=0.4)
-    hint = f"did you mean {' or '.join(known[key].name for key in near)}? " if near else ""
-    raise ValueError(f"there is no algorithm {name!r}; {hint}`sbtrpo algorithms` lists all of them")
+    if not isinstance(name, str):
+        raise ValueError(f"algo must be a text, got {name!r}")
+    if ":" in name:
+        return _of_the_user(name)
+    known = {_plain(key): key for key in names()}
+    if key := known.get(_plain(name)):
+        return _named(key)
+    raise ValueError(f"there is no algorithm {name!r}; {nearest(_plain(name), known.values(), '`sbtrpo algorithms`')}")
+
+
+def labelled(label: str) -> Entry | None:
+    """The named method that tables call so; None for one of the user's."""
+    return _named(label) if label in names() else None
+
+
+def owners(setting: str) -> list[str]:
+    """The named methods that have a setting."""
+    return [entry.name for entry in entries() if setting in declared(entry.settings)]
+
+
+def nearest(word: str, known: Iterable[str], where: str = "`sbtrpo train --help`") -> str:
+    """A hint at what may be meant.
+
+    >>> nearest("bata", ["beta", "seed"])
+    'did you mean beta? `sbtrpo train --help` lists all of them'
+    """
+    near = difflib.get_close_matches(word.replace("-", "_"), list(known), n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return f"{hint}{where} lists all of them"
 
 
 def _plain(name: str) -> str:
     return name.lower().replace("-", "_")
+
+
+@functools.cache
+def _announced() -> dict[str, importlib.metadata.EntryPoint]:
+    """The methods of installed packages."""
+    return {point.name: point for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+@functools.cache
+def _named(name: str) -> Entry:
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        return Entry(name, getattr(importlib.import_module(f"sbtrpo.algorithms.{module}"), attribute))
+    point = _announced()[name]
+    try:
+        implementation = point.load()
+    except Exception as error:
+        raise UnfitMethod(f"the method {name} ({point.value}) cannot be loaded: {_one_line(error)}") from error
+    return Entry(name, _fit(name, implementation))
+
+
+# ---- methods of the user's -----------------------------------------------------------------------------------------
+
+
+def _of_the_user(name: str) -> Entry:
+    """The class `module:Class` or `path/to/file.py:Class`."""
+    place, _, attribute = name.rpartition(":")
+    if not place or not attribute.isidentifier():
+        raise UnfitMethod(f"{name!r} names no method; write module:Class or path/to/file.py:Class")
+    in_file = place.endswith(".py")
+    module = _load_file(Path(place)) if in_file else _load_module(place)
+    if not hasattr(module, attribute):
+        classes = [key for key, value in vars(module).items() if inspect.isclass(value) and _is_method(value)]
+        near = difflib.get_close_matches(attribute, classes, n=1, cutoff=0.4) or classes[-1:]
+        raise UnfitMethod(f"{place} has no class {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    version = hashlib.sha256(Path(place).read_bytes()).hexdigest()[:12] if in_file else ""
+    return Entry(name, _fit(name, getattr(module, attribute)), version)
+
+
+def _load_module(place: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # it may lie in the working directory
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        raise UnfitMethod(
+            f"{place} cannot be imported: {error}; it must be installed, or lie in the working directory"
+        ) from error
+    except Exception as error:
+        raise UnfitMethod(f"`import {place}` raised {_one_line(error)}") from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    """The module in a file, the same one for the same content at the same place."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UnfitMethod(f"the file {path} cannot be read: {error.strerror or error}") from error
+    identity = hashlib.sha256(str(path.resolve()).encode() + content).hexdigest()[:16]
+    name = f"sbtrpo_method_{path.stem}_{identity}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UnfitMethod(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if not isinstance(error, Exception):
+            raise
+        raise UnfitMethod(f"{path} raised {_one_line(error)}") from error
+    return module
+
+
+def _is_method(kind: Any) -> bool:
+    base = importlib.import_module("sbtrpo.algorithms.base").Method
+    return inspect.isclass(kind) and issubclass(kind, base)
+
+
+def _fit(name: str, kind: Any) -> Any:
+    """The class, if it can be used as a method."""
+    if not _is_method(kind):
+        raise UnfitMethod(
+            f"{name} is no method: derive the class from sbtrpo.algorithms.TrustRegionMethod or FirstOrderMethod"
+        )
+    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
+        raise UnfitMethod(f"{name} does not say how it updates; define {', '.join(missing)}")
+    settings = kind.Settings
+    if not (inspect.isclass(settings) and issubclass(settings, MethodSettings)):
+        raise UnfitMethod(f"{name}.Settings is no class of settings; derive it from the Settings of its base class")
+    if "__dataclass_fields__" not in settings.__dict__ or not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise UnfitMethod(f"{name}.Settings needs @dataclass(frozen=True) above it")
+    if clash := [item for item in declared(settings) if item in declared(RunSettings) or item in RESERVED]:
+        raise UnfitMethod(f"{name} has a setting {clash[0]}, which every run has, too; give it another name")
+    for item in declared(settings).values():
+        try:
+            item.checked(item.default) if item.default is not None else None
+        except (ValueError, KeyError) as error:
+            raise UnfitMethod(f"{name} has a default that its own setting does not allow: {error}") from error
+    return kind
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -137,6 +137,6 @@ class Critics:
         self._adam.load_state_dict(state)
 
 
-def critic_losses(losses: Tensor) -> dict[str, float]:
-    """The critics' mean squared errors by name."""
-    return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
+def critic_losses(losses: Tensor, names: Sequence[str] = ("c",)) -> dict[str, float]:
+    """The critics' mean squared errors by name; there may be one for reward alone."""
+    return {f"critic_loss_{name}": float(loss) for name, loss in zip(("r", *names), losses, strict=False)}

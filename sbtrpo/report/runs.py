@@ -21,7 +21,9 @@ import pyarrow
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config import catalogue
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import declared
 from sbtrpo.report import paper
 from sbtrpo.runs.curves import SMOOTHING
 
@@ -42,10 +44,8 @@ NOT_DEFAULT = "not the default: "
 _NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity")
 """Settings that make a variant even if all runs of a method share them."""
 _NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
-_OPERATIONAL = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
 _ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
 """Names that metrics.csv has, too: a column of such a name is a metric."""
-SETTINGS = tuple(spec.name for spec in dataclasses.fields(TrainConfig) if spec.name not in _NOT_SETTINGS | _OPERATIONAL)
 _CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_critic"}
 """SB-TRPO's variants are one method, told apart by their advantages."""
 
@@ -68,7 +68,7 @@ class Variant:
 
     def get(self, name: str) -> Any:
         """A setting: where it is not the method's own, the variant's; otherwise the method's."""
-        return dict(self.settings).get(name, getattr(own_settings("", self.algo), name))
+        return dict(self.settings).get(name, usual_settings("", self.algo).get(name))
 
     @property
     def plain(self) -> bool:
@@ -81,7 +81,7 @@ class Variant:
 
     def order(self) -> tuple[Any, ...]:
         """Sorts: the paper's methods in its order, then the catalogue's, then others; variants behind their method."""
-        known = [*paper.METHODS, *(name for name in catalogue.METHODS if name not in paper.METHODS)]
+        known = [*paper.METHODS, *(name for name in catalogue.names() if name not in paper.METHODS)]
         place = known.index(self.algo) if self.algo in known else len(known)
         return place, self.algo, [(name, isinstance(value, str), value) for name, value in self.settings]
 
@@ -251,8 +251,26 @@ def _rows_by_run(columns: Mapping[str, NDArray[Any]]) -> list[NDArray[np.intp]]:
 
 def _setting_columns(columns: Iterable[str]) -> dict[str, str]:
     """The columns that hold settings, and the settings that they hold."""
-    own = {name: name for name in SETTINGS if name not in _ALSO_METRICS} | {f"config_{name}": name for name in SETTINGS}
-    return {column: own[column] for column in columns if column in own}
+    names = list(columns)
+    known = _setting_names()
+    if "epochs" in names and "epoch" in names:  # as `collect` lays them out, settings of the user's methods included
+        between = names[names.index("epochs") + 1 : names.index("epoch")]
+        known = [*known, *(name.removeprefix("config_") for name in between if name not in _NOT_SETTINGS)]
+    meant = {name: name for name in known if name not in _ALSO_METRICS} | {f"config_{name}": name for name in known}
+    return {column: meant[column] for column in names if column in meant}
+
+
+@functools.cache
+def _setting_names() -> list[str]:
+    """The settings that shape what runs compute, of all methods that have a name."""
+    return list(
+        dict.fromkeys(
+            name
+            for kind in (RunSettings, *(entry.settings for entry in catalogue.entries()))
+            for name, item in declared(kind).items()
+            if name not in _NOT_SETTINGS and not item.rule.operational
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -289,15 +307,25 @@ def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
 def _own_choices(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """The method, and the settings in which a run differs from its defaults."""
     algo = _known(name)
-    if algo.startswith("sb-trpo"):
-        algo = _CRITICS.get(given.get("advantage", own_settings(task, algo).advantage), "sb-trpo")
-    own = own_settings(task, algo, given.get("fidelity", "paper"))
-    found = {key: value for key, value in given.items() if value != getattr(own, key)}
+    if algo in _CRITICS.values():
+        algo = _CRITICS.get(given.get("advantage", usual_settings(task, algo)["advantage"]), "sb-trpo")
+    usual = usual_settings(task, algo, given.get("fidelity", "paper"))
+    chosen = {key: _each(value) for key, value in given.items() if not usual or key in usual}
+    differing = {key: value for key, value in chosen.items() if value != usual.get(key)}
     if given.get("fidelity", "paper") != "paper":
-        found["fidelity"] = given["fidelity"]
-    if not reads_cost(algo):
-        found.pop("cost_limit", None)
-    return algo, found
+        differing["fidelity"] = given["fidelity"]
+    return algo, differing
+
+
+def _each(value: Any) -> Any:
+    """A number, or numbers for each constraint, that the table has as text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        numbers = tuple(map(float, value.split()))
+    except ValueError:
+        return value
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
@@ -309,7 +337,8 @@ def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[
         group: {
             name: value
             for name, value in settings[0].items()
-            if name not in _NAMED and all(name in other and other[name] == value for other in settings)
+            if (name not in _NAMED or not usual_settings(*group))
+            and all(name in other and other[name] == value for other in settings)
         }
         for group, settings in groups.items()
     }
@@ -318,6 +347,8 @@ def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[
             same["fidelity"] = "corrected"
     found: dict[str, list[Group]] = {}
     for group, same in shared.items():
+        if not usual_settings(*group):  # a method of the user's, whose defaults the table does not tell
+            continue
         for name, value in same.items():
             found.setdefault(_phrase(name, value), []).append(group)
     notes += [f"{NOT_DEFAULT}{phrase} ({_whom(some, list(shared))})" for phrase, some in found.items()]
@@ -342,9 +373,10 @@ def _whom(some: Sequence[Group], everyone: Sequence[Group]) -> str:
 
 
 def _with_variant(one: _Raw, shared: Mapping[Group, Mapping[str, Any]]) -> Run:
-    algo, ranked = one.run.variant.algo, [*_NAMED, *SETTINGS]
-    own = sorted((name for name in one.settings if name not in shared[one.run.task, algo]), key=ranked.index)
-    return dataclasses.replace(one.run, variant=Variant(algo, tuple((name, one.settings[name]) for name in own)))
+    algo, ranked = one.run.variant.algo, [*_NAMED, *_setting_names()]
+    apart = [name for name in one.settings if name not in shared[one.run.task, algo]]
+    apart.sort(key=lambda name: (ranked.index(name) if name in ranked else len(ranked), name))
+    return dataclasses.replace(one.run, variant=Variant(algo, tuple((name, one.settings[name]) for name in apart)))
 
 
 def _without_repetitions(runs: Iterable[Run], notes: list[str]) -> list[Run]:
@@ -390,7 +422,8 @@ def _select(runs: list[Run], notes: list[str]) -> Runs:
 
 def method_title(algo: str) -> str:
     """A method's title; its name, where the catalogue does not know it."""
-    return catalogue.METHODS[algo].title if algo in catalogue.METHODS else algo
+    entry = catalogue.labelled(algo)
+    return algo if entry is None else entry.title
 
 
 def _known(name: str) -> str:
@@ -401,17 +434,13 @@ def _known(name: str) -> str:
 
 
 @functools.cache
-def own_settings(task: str, algo: str, fidelity: Any = "paper") -> TrainConfig:
-    """A method's own settings; those that every method has, for one that the catalogue does not know."""
-    if algo not in catalogue.METHODS:
-        return TrainConfig()
-    own = catalogue.METHODS[algo].defaults(task, fidelity)
-    return dataclasses.replace(TrainConfig(task=task, algo=algo, fidelity=fidelity), **own)
-
-
-def reads_cost(algo: str) -> bool:
-    """Whether a method has a cost limit."""
-    return algo not in catalogue.METHODS or "first_cost_zero" in catalogue.METHODS[algo].quirks
+def usual_settings(task: str, algo: str, fidelity: Any = "paper") -> dict[str, Any]:
+    """The defaults of a run with a method; none for a method that the catalogue does not know."""
+    entry = catalogue.labelled(algo)
+    if entry is None:
+        return {}
+    run = {name: item.default for name, item in declared(RunSettings).items()}
+    return {**run, **entry.settings.defaults(task, fidelity)}
 
 
 def _phrase(name: str, value: Any) -> str:

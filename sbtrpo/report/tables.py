@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.config import TrainConfig
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import declared
 from sbtrpo.report import paper
 from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import LEGEND, Cell, Table, number_cell, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, Estimate, Runs, Variant, method_title, own_settings, reads_cost
+from sbtrpo.report.runs import LAST_EPOCHS, Estimate, Runs, Variant, method_title, usual_settings
 
 HALVES = {
     "safety": ("safe_reward", "safety_probability"),
@@ -347,44 +349,45 @@ def hyperparameters(runs: Runs) -> Table:
 
 def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     """A method's settings by the names of the paper's table; None for what it does not have."""
-    values = {**vars(own_settings("", algo)), **shared}
-    c = TrainConfig(**values)
-    first_order = c.learning_rate is not None
-    critics = c.advantage in ("gae", "gae-reward")
-    search = c.line_search_tries is not None and c.line_search_tries > 1
+    usual = usual_settings("", algo) or {name: item.default for name, item in declared(RunSettings).items()}
+    c: dict[str, Any] = defaultdict(lambda: None, {**usual, **shared})
+    first_order = c["learning_rate"] is not None
+    critics = c["advantage"] in ("gae", "gae-reward")
+    iterations = c["cg_iterations"]
+    search = c["line_search_tries"] is not None and c["line_search_tries"] > 1
     return {
-        "Discount Factor γ": c.gamma,
-        "Target KL": c.target_kl,
-        "GAE λ": c.gae_lambda if critics else None,
-        "Timesteps per Epoch": c.steps_per_epoch,
-        "Policy Hidden Layers": c.hidden,
-        "Policy Batch Size": c.policy_batch or c.steps_per_epoch,
-        "Actor Learning Rate": c.learning_rate,
+        "Discount Factor γ": c["gamma"],
+        "Target KL": c["target_kl"],
+        "GAE λ": c["gae_lambda"] if critics else None,
+        "Timesteps per Epoch": c["steps_per_epoch"],
+        "Policy Hidden Layers": c["hidden"],
+        "Policy Batch Size": c["policy_batch"] or c["steps_per_epoch"],
+        "Actor Learning Rate": c["learning_rate"],
         "Actor Optimizer": "Adam" if first_order else None,
-        "Actor Update Iterations": c.policy_passes,
-        "Critic Hidden Layers": c.hidden if critics else None,
-        "Critic Batch Size": (c.critic_batch or c.policy_batch) if critics else None,
-        "Critic Learning Rate": c.critic_learning_rate if critics else None,
+        "Actor Update Iterations": c["policy_passes"],
+        "Critic Hidden Layers": c["hidden"] if critics else None,
+        "Critic Batch Size": (c["critic_batch"] or c["policy_batch"]) if critics else None,
+        "Critic Learning Rate": c["critic_learning_rate"] if critics else None,
         "Critic Optimizer": "Adam" if critics else None,
-        "Critic Update Iterations": (c.critic_passes or c.policy_passes) if critics else None,
-        "Cost Limit": c.cost_limit if reads_cost(algo) else None,
-        "Clip Coefficient": c.clip,
-        "Conjugate Gradient (C.G.) Iterations": f"at most {c.cg_iterations}" if c.cg_tolerance else c.cg_iterations,
-        "C.G. Tikhonov Regularisation Coefficient": c.cg_damping,
-        "Update Scaling Steps": c.line_search_tries if search else None,
-        "Step Fraction": c.line_search_fraction if search else None,
-        "Lagrangian Initial Value": c.multiplier_init,
-        "Lagrangian Learning Rate": c.multiplier_rate,
-        "Lagrangian Optimizer": "Adam" if c.multiplier_rate is not None else None,
-        "CUP, FOCOPS λ": c.cup_lambda if c.temperature is None else c.temperature,
-        "CUP, FOCOPS ν": c.multiplier_max,
-        "CPPO-PID K_p": c.pid_kp,
-        "CPPO-PID K_i": c.pid_ki,
-        "CPPO-PID K_d": c.pid_kd,
-        "P3O, C3PO κ": _growing(c.penalty, c.penalty_start),
-        "C-TRPO β": c.barrier,
-        "C3PO ω": c.omega,
-        "SB-TRPO β": c.beta,
+        "Critic Update Iterations": (c["critic_passes"] or c["policy_passes"]) if critics else None,
+        "Cost Limit": c["cost_limit"],
+        "Clip Coefficient": c["clip"],
+        "Conjugate Gradient (C.G.) Iterations": f"at most {iterations}" if c["cg_tolerance"] else iterations,
+        "C.G. Tikhonov Regularisation Coefficient": c["cg_damping"],
+        "Update Scaling Steps": c["line_search_tries"] if search else None,
+        "Step Fraction": c["line_search_fraction"] if search else None,
+        "Lagrangian Initial Value": c["multiplier_init"],
+        "Lagrangian Learning Rate": c["multiplier_rate"],
+        "Lagrangian Optimizer": "Adam" if c["multiplier_rate"] is not None else None,
+        "CUP, FOCOPS λ": c["cup_lambda"] if c["temperature"] is None else c["temperature"],
+        "CUP, FOCOPS ν": c["multiplier_max"],
+        "CPPO-PID K_p": c["pid_kp"],
+        "CPPO-PID K_i": c["pid_ki"],
+        "CPPO-PID K_d": c["pid_kd"],
+        "P3O, C3PO κ": _growing(c["penalty"], c["penalty_start"]),
+        "C-TRPO β": c["barrier"],
+        "C3PO ω": c["omega"],
+        "SB-TRPO β": c["beta"],
     }
 
 

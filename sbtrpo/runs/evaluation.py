@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,12 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from sbtrpo.envs import make_pool
+from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 
+CONSTRAINT = "constraint_"
+"""What the columns of constraints begin with."""
 WORLDS, FOREIGN_WORLDS = 200, 20
 """The most worlds that play at once; a foreign environment is a simulator of its own."""
 
@@ -34,7 +37,7 @@ class Evaluation:
     cost: float
     cost_std: float
     safety_probability: float
-    """Share of the episodes without cost."""
+    """Share of the episodes in which no constraint was violated."""
     safety_probability_interval: tuple[float, float]
     """Wilson's interval at 95 %."""
     violation_probability_upper: float
@@ -43,6 +46,8 @@ class Evaluation:
     """Mean reward, unsafe episodes counting 0."""
     length: float
     faults: int
+    constraints: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Each constraint by itself, where they are not the task's total cost: cost and safety probability."""
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -99,46 +104,70 @@ def evaluate(
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    policy, task = load_policy(run, which), RunFolder.open(run).config.task
-    found, faults = play(policy, task, episodes, seed, deterministic, threads, progress)
-    unsafe = int((found["cost"] > 0).sum())
+    config = RunFolder.open(run).config
+    policy = load_policy(run, which)
+    played, faults = play(policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints)
+    names = [name for name in played if name.startswith(CONSTRAINT)]
+    violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
+    unsafe = int(violated.sum())
     return Evaluation(
-        task=task,
+        task=config.task,
         episodes=episodes,
         deterministic=deterministic,
-        reward=float(found["return"].mean()),
-        reward_std=float(found["return"].std()),
-        cost=float(found["cost"].mean()),
-        cost_std=float(found["cost"].std()),
+        reward=float(played["return"].mean()),
+        reward_std=float(played["return"].std()),
+        cost=float(played["cost"].mean()),
+        cost_std=float(played["cost"].std()),
         safety_probability=1 - unsafe / episodes,
         safety_probability_interval=wilson_interval(episodes - unsafe, episodes),
         violation_probability_upper=clopper_pearson_upper(unsafe, episodes),
-        safe_reward=float((found["return"] * (found["cost"] == 0)).mean()),
-        length=float(found["length"].mean()),
+        safe_reward=float((played["return"] * ~violated).mean()),
+        length=float(played["length"].mean()),
         faults=faults,
+        constraints={name.removeprefix(CONSTRAINT): _by_itself(played[name]) for name in names},
     )
+
+
+def _by_itself(costs: NDArray[Any]) -> dict[str, Any]:
+    """What the episodes say of one constraint."""
+    kept, episodes = int((costs == 0).sum()), len(costs)
+    return {
+        "cost": float(costs.mean()),
+        "safety_probability": kept / episodes,
+        "safety_probability_interval": wilson_interval(kept, episodes),
+    }
 
 
 def play(
     policy: Policy, task: str, episodes: int, seed: int, deterministic: bool, threads: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None, constraints: Sequence[str] = ("sum",),
 ) -> tuple[dict[str, NDArray[Any]], int]:  # fmt: skip
-    """Whole episodes of a policy: return, cost and length of each, and the number of worlds that failed."""
+    """Whole episodes of a policy: return, cost and length of each, and the number of worlds that failed.
+
+    Where the constraints are not the total cost, each has its cost in an entry `constraint_<name>`, too.
+    """
     worlds = FOREIGN_WORLDS if is_foreign(task) else WORLDS
     pool = make_pool(task, min(episodes, worlds), seed, threads=threads)
+    chosen = make_constraints(constraints, pool)
+    names = [] if chosen.names == ("cost",) else [f"{CONSTRAINT}{name}" for name in chosen.names]
+    sums = np.zeros((len(names), pool.num_worlds))
     obs, _ = pool.reset()
     share = -(-episodes // pool.num_worlds)
     noise = torch.Generator().manual_seed(seed)
     done = np.zeros(pool.num_worlds, np.int64)
-    found: dict[str, list[tuple[int, int, float]]] = {"return": [], "cost": [], "length": []}
+    rows: dict[str, list[tuple[int, int, float]]] = {name: [] for name in ("return", "cost", "length", *names)}
     while (done < share).any():
-        obs, _, _, _, _, info = pool.step(policy.act(obs, deterministic, generator=noise))
+        obs, _, cost, _, _, info = pool.step(policy.act(obs, deterministic, generator=noise))
+        if names:
+            sums += np.stack(chosen.costs(cost, info))
         if "episode" in info:
+            ended = {**info["episode"], **dict(zip(names, sums, strict=True))}
             for world in np.flatnonzero(info["_episode"] & (done < share)):
-                for name, values in found.items():
-                    values.append((int(done[world]), int(world), float(info["episode"][name][world])))
+                for name, values in rows.items():
+                    values.append((int(done[world]), int(world), float(ended[name][world])))
                 done[world] += 1
+            sums[:, info["_episode"]] = 0
             if progress is not None:
                 progress(int(done.sum()))
     # The first ones of every world, then the second ones, ...: as many as were asked for.
-    return {name: np.asarray([x for _, _, x in sorted(rows)][:episodes]) for name, rows in found.items()}, pool.faults
+    return {name: np.asarray([x for _, _, x in sorted(part)][:episodes]) for name, part in rows.items()}, pool.faults

@@ -2,6 +2,7 @@
 
 config.toml       every setting; the run can be repeated from it
 task.toml         the task, where it came from a file: the run goes on with this copy
+method.py         likewise the method
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
@@ -14,7 +15,6 @@ curves.png        the course of the run
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import json
 import math
@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.catalogue import method
 from sbtrpo.config.file import read_config, write_config
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.curves import curves_png
@@ -38,7 +39,7 @@ from sbtrpo.runs.tables import Episodes, Table
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TASK_FILE = "task.toml"
+TASK_FILE, METHOD_FILE = "task.toml", "method.py"
 
 
 def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
@@ -48,7 +49,19 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
     task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
-    return Path(root) / task / config.algo / f"seed{config.seed}-{config.digest()}"
+    return Path(root) / task / method(config.algo).label / f"seed{config.seed}-{config.digest()}"
+
+
+def method_file(config: TrainConfig) -> Path | None:
+    """The file that holds the run's method; None where the method has a name or lies in a module."""
+    place, _, _ = config.algo.rpartition(":")
+    return Path(place) if place.endswith(".py") else None
+
+
+def read_run(path: Path) -> TrainConfig:
+    """The settings in a run's folder; a method that came from a file is the folder's copy of it."""
+    config = path / "config.toml"
+    return read_config(config, path / METHOD_FILE if (path / METHOD_FILE).exists() else None)
 
 
 class RunFolder:
@@ -81,10 +94,13 @@ class RunFolder:
             if not resume:
                 raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
             if (path / "config.toml").exists():
-                _check_same_run(path, read_config(path / "config.toml"), config)
+                _check_same_run(path, read_run(path), config)
         path.mkdir(parents=True, exist_ok=True)
         if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
             write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
+        source = method_file(config)
+        if source is not None and not (path / METHOD_FILE).exists():
+            write_atomically(path / METHOD_FILE, source.read_bytes())
         write_config(path / "config.toml", config)
         return cls(path, config, wandb)
 
@@ -94,9 +110,9 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        config = read_config(path / "config.toml")
+        config = read_run(path)
         if (path / TASK_FILE).exists():
-            config = dataclasses.replace(config, task=str(path / TASK_FILE))
+            config = config.replace(task=str(path / TASK_FILE))
         return cls(path, config, wandb)
 
     @property
@@ -183,9 +199,10 @@ class RunFolder:
 
     def draw_curves(self) -> Path:
         """Draw curves.png from metrics.csv."""
-        c = self.config.resolved()
-        bias = "" if c.beta is None else f", β = {c.beta:g}"
-        title = f"{c.task}, {c.algo}{bias}, advantage {c.advantage}, seed {c.seed}"
+        c = self.config
+        beta = c.get("beta")
+        bias = "" if beta is None else f", β = {beta}"
+        title = f"{c.task}, {method(c.algo).label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
@@ -216,11 +233,12 @@ class RunFolder:
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
-    extended = dataclasses.replace(old, total_steps=new.total_steps)
-    if extended.digest() == new.digest() and old.seed == new.seed:
+    before, after = ({**config.in_effect(), "seed": config.seed} for config in (old, new))
+    names = [name for name in {**before, **after} if name != "total_steps"]
+    if all(before.get(name) == after.get(name) for name in names):
         return
-    before, after = dataclasses.asdict(extended.resolved()), dataclasses.asdict(new.resolved())
-    changed = ", ".join(f"{k} ({before[k]!r}, now {after[k]!r})" for k in before if before[k] != after[k])
+    differing = [name for name in names if before.get(name) != after.get(name)]
+    changed = ", ".join(f"{name} ({before.get(name)!r}, now {after.get(name)!r})" for name in differing)
     raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
 
 
@@ -249,7 +267,7 @@ def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
         resume="allow",
         dir=str(path),
         name=f"{config.task} {config.algo} seed {config.seed}",
-        config=dataclasses.asdict(config),
+        config=config.settings(),
     )
 
 

@@ -1,4 +1,4 @@
-"""What the catalogue and `TrainConfig` say about the methods, as tables: of `sbtrpo algorithms` and of docs/algorithms.
+"""What the methods say about themselves, as tables: of `sbtrpo algorithms` and of docs/algorithms.
 
     python -m sbtrpo.tools.algorithm_docs docs/algorithms            write the tables into the pages
     python -m sbtrpo.tools.algorithm_docs docs/algorithms --check    only say which pages are not current
@@ -9,21 +9,19 @@ In a page a table stands between `<!-- generated: name -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import argparse
-import ast
-import dataclasses
-import functools
-import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import METHODS, QUIRKS, Method
+from sbtrpo.config import catalogue
+from sbtrpo.config.catalogue import Entry
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import Declared, declared
 
-COMMON = ("gamma", "gae_lambda", "hidden", "critic_l2", "max_grad_norm")
-"""Settings that have one default for all methods."""
+OF_THE_RUN = ("gamma", "hidden")
+"""Settings of the run that shape what a method computes."""
 
 
 @dataclass(frozen=True)
@@ -41,59 +39,44 @@ class Listing:
 
 
 def methods() -> Listing:
-    """Every method, and where it is from."""
-    return Listing(("algorithm", "what it does", "source"), [(m.name, m.summary, m.source) for m in METHODS.values()])
+    """Every method that has a name, and where it is from."""
+    return Listing(
+        ("algorithm", "what it does", "source"), [(e.name, e.summary, e.source) for e in catalogue.entries()]
+    )
 
 
-def settings(method: Method) -> Listing:
+def settings(entry: Entry) -> Listing:
     """The settings that a method reads, at fidelity "paper"; the paper's value where that differs."""
-    config = TrainConfig(algo=method.name).resolved()
-    shown = {*method.settings, *method.paper, *COMMON}
-    if method.family == "trust region":
-        shown |= {"line_search_first"} | ({"line_search_fraction"} if config.line_search_tries > 1 else set())
-    if "first_cost_zero" in method.quirks:  # the methods that read the episodes' cost
-        shown.add("cost_limit")
+    run = {name: item for name, item in declared(RunSettings).items() if name in OF_THE_RUN}
+    usual = entry.settings.defaults("", "paper")
+    shown = {n: s for n, s in declared(entry.settings).items() if not s.is_quirk or s.rule.paper is not None}
     rows = []
-    for name in (field.name for field in dataclasses.fields(TrainConfig)):
-        if name in shown:
-            default, printed = _text(getattr(config, name)), _text(method.paper.get(name, ""))
-            elsewhere = [f"On {task}: {_text(own[name])}." for task, own in method.per_task.items() if name in own]
-            rows.append((name, default, printed, " ".join([meanings().get(name, ""), *elsewhere]).strip()))
+    for name, item in {**run, **shown}.items():
+        elsewhere = [f"On {task}: {_text(own[name])}." for task, own in entry.settings.per_task.items() if name in own]
+        printed = "" if item.rule.paper is None else _text(item.rule.paper)
+        meaning = " ".join([item.meaning, *elsewhere]).strip()
+        rows.append((name, _text(usual.get(name, item.default)), printed, meaning))
     return Listing(("setting", "default", "paper's table", "meaning"), rows)
 
 
-def quirks(method: Method) -> Listing:
+def quirks(entry: Entry) -> Listing:
     """What the published code of a method does and a textbook would not."""
-    return Listing(("setting", "published", "corrected", "what"), [_quirk(name) for name in method.quirks])
+    rows = [_quirk(item) for item in declared(entry.settings).values() if item.is_quirk]
+    return Listing(("setting", "published", "corrected", "what"), rows)
 
 
-def _quirk(name: str) -> tuple[str, ...]:
-    quirk = QUIRKS[name]
-    return name, _text(quirk.published), _text(quirk.corrected), quirk.what
-
-
-@functools.cache
-def meanings() -> dict[str, str]:
-    """The sentences below the fields of `TrainConfig`.
-
-    >>> meanings()["clip"]
-    'Ratios count up to 1 ± this.'
-    """
-    body = ast.parse(inspect.getsource(TrainConfig)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, below in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            found[field.target.id] = " ".join(str(ast.literal_eval(below.value)).split())
-    return found
+def _quirk(item: Declared) -> tuple[str, ...]:
+    return item.name, _text(item.default), _text(item.rule.corrected), item.rule.quirk
 
 
 def _text(value: Any) -> str:
     """A value as one would type it.
 
-    >>> _text(0.0003), _text((64, 64)), _text(True)
-    ('0.0003', '64 64', 'True')
+    >>> _text(0.0003), _text((64, 64)), _text(True), _text(None)
+    ('0.0003', '64 64', 'True', '–')
     """
+    if value is None:
+        return "–"
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -102,30 +85,34 @@ def _text(value: Any) -> str:
 # ---- the pages -----------------------------------------------------------------------------------------------------
 
 
-def page(method: Method) -> str:
+def page(entry: Entry) -> str:
     """The file of a method's page; SB-TRPO's variants share one."""
-    return "sb-trpo.md" if method.name.startswith("sb-trpo") else f"{method.name}.md"
+    return "sb-trpo.md" if entry.name.startswith("sb-trpo") else f"{entry.name}.md"
 
 
 def tables() -> dict[str, dict[str, Listing]]:
     """The generated tables of every page: by file, then by name."""
-    listed = [(m.name, m.family, m.summary, f"[{page(m)}]({page(m)})") for m in METHODS.values()]
-    every = [(*_quirk(name), _concerned(name)) for name in QUIRKS]
-    found = {
+    entries = [catalogue.method(name) for name in catalogue.BUILT_IN]
+    listed = [(e.name, e.family, e.summary, f"[{page(e)}]({page(e)})") for e in entries]
+    concerned: dict[tuple[str, ...], list[str]] = {}
+    for entry in entries:
+        for row in quirks(entry).rows:
+            concerned.setdefault(row, []).append(entry.name)
+    every = [(*row, _whom(names)) for row, names in concerned.items()]
+    pages = {
         "index.md": {
             "methods": Listing(("algorithm", "family", "what it does", "page"), listed),
             "quirks": Listing(("setting", "published", "corrected", "what", "concerns"), every),
         }
     }
-    for method in METHODS.values():
-        found.setdefault(page(method), {"settings": settings(method), "quirks": quirks(method)})
-    return found
+    for entry in entries:
+        pages.setdefault(page(entry), {"settings": settings(entry), "quirks": quirks(entry)})
+    return pages
 
 
-def _concerned(quirk: str) -> str:
-    """The methods that a quirk concerns, or those that it does not, whichever is shorter."""
-    names = [m.name for m in METHODS.values() if quirk in m.quirks]
-    others = [name for name in METHODS if name not in names]
+def _whom(names: Sequence[str]) -> str:
+    """These methods, or all but the others, whichever is shorter."""
+    others = [name for name in catalogue.BUILT_IN if name not in names]
     if len(others) < len(names):
         return f"all but {', '.join(others)}" if others else "all"
     return ", ".join(names)

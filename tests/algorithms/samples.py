@@ -11,10 +11,10 @@ from torch import Tensor
 
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Method
-from sbtrpo.config import TrainConfig
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
+from tests.settings import config_of
 
 COMMON = (
     "kl", "surrogate_r_change", "surrogate_c_change", "surrogate_r_predicted", "surrogate_c_predicted",
@@ -61,28 +61,28 @@ def altered(batch: Batch, **changes: Tensor) -> Batch:
     return dataclasses.replace(batch, advantages=torch.stack([reward, cost]), **changes)
 
 
-def make(algo: str, policy: Policy, seed: int = 0, **settings: Any) -> Method:
-    """A method at a policy, with the critics that its advantages need."""
-    config = TrainConfig(algo=algo, **settings).resolved()
-    heads, size = {"gae": 2, "gae-reward": 1}.get(config.advantage, 0), policy.params[1].shape[1]
+def make(algo: str, policy: Policy, seed: int = 0, **settings: Any) -> Method[Any]:
+    """A method at a policy, with those of the settings that it has and the critics that its advantages need."""
+    config = config_of(algo, **settings)
+    heads, size = config.method.heads(), policy.params[1].shape[1]
     generator = torch.Generator().manual_seed(seed)
-    critics = Critics(heads, size, (6, 5), config.critic_learning_rate, generator) if heads else None
+    critics = Critics(heads, size, (6, 5), config.method.critic_learning_rate, generator) if heads else None
     return make_method(policy, critics, config, generator)
 
 
-def start(algo: str, seed: int = 0, **settings: Any) -> tuple[Method, Batch]:
+def start(algo: str, seed: int = 0, **settings: Any) -> tuple[Method[Any], Batch]:
     """A method before its first update, in the package's own precision, and a batch for it."""
     policy = make_policy(seed, dtype=torch.float32)
     method = make(algo, policy, seed, **settings)
     return method, make_batch(policy, seed, heads=0 if method.critics is None else method.critics.heads)
 
 
-def theta_of(method: Method) -> Tensor:
+def theta_of(method: Method[Any]) -> Tensor:
     """The policy's parameters, as one vector of their own."""
     return flatten(method.policy.params).clone()
 
 
-def everything(method: Method) -> np.ndarray[Any, Any]:
+def everything(method: Method[Any]) -> np.ndarray[Any, Any]:
     """All parameters, policy's and critics'."""
     critics = np.zeros(0) if method.critics is None else method.critics.stack.theta
     return np.concatenate([theta_of(method).double().numpy(), critics])

@@ -273,7 +273,7 @@ def test_policy_and_critics_are_clipped_together() -> None:
     huge = dataclasses.replace(batch, targets=1e4 * torch.ones_like(batch.targets))  # type: ignore[arg-type]
     moments = []
     for method, sample in ((whole, batch), (whole, huge), (spread, batch)):
-        fresh = start("ppo", policy_passes=1, policy_batch=1000, max_grad_norm=method.config.max_grad_norm)[0]
+        fresh = start("ppo", policy_passes=1, policy_batch=1000, max_grad_norm=method.settings.max_grad_norm)[0]
         fresh.update(sample, 0.0, 0.0)
         moments.append(10 * np.linalg.norm(fresh.state_dict()["adam"]["mean"]))
     free, crowded, bounded = moments

@@ -34,7 +34,7 @@ def proposed(algo: str, cost: float, sign: float = 1.0, **options: Any) -> tuple
     method = make(algo, policy, cost_limit=0.0, cg_epsilon=0.0, cg_iterations=300, **options)
     batch = make_batch(policy)
     batch = altered(batch, advantage_r=sign * batch.advantage_r)
-    region = TrustRegion(policy, batch, "mean_over_dims", method.config.cg_damping)
+    region = TrustRegion(policy, batch, "mean_over_dims", method.settings.cg_damping)
     return method.propose(region, region.gradients(), cost), region  # type: ignore[attr-defined]
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sbtrpo.benchmark.settings import GridSettings, given
 
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import make_plan
 from sbtrpo.benchmark.plan import Plan, relevant, run_path
-from sbtrpo.benchmark.settings import GridSettings, given
 from sbtrpo.runs.folder import default_path
 
 PLANS = Path(__file__).parents[2] / "plans"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import catalogue
 from sbtrpo.report import paper
 
 
@@ -10,7 +10,7 @@ def test_the_main_table_is_whole() -> None:
     cells = [cell for tasks in paper.main().values() for metrics in tasks.values() for cell in metrics.values()]
     assert len(cells) == 12 * 8 * 4
     assert list(paper.tasks().values())[:3] == ["Point Push", "Point Button", "Point Goal"]
-    assert set(paper.main()) <= set(METHODS)
+    assert set(paper.main()) <= set(catalogue.BUILT_IN)
 
 
 def test_numbers_are_those_of_the_printed_table() -> None:
@@ -36,22 +36,22 @@ def test_other_tables_are_whole() -> None:
 
 
 def test_unreliable_cells_are_known_with_their_reasons() -> None:
-    found = {
+    unreliable = {
         (algo, task, metric)
         for algo, tasks in paper.main().items()
         for task, cells in tasks.items()
         for metric in cells
         if paper.unreliable(algo, task, metric)
     }
-    assert {(algo, paper.task_title(task)) for algo, task, _ in found} == {
+    assert {(algo, paper.task_title(task)) for algo, task, _ in unreliable} == {
         ("p3o", "Hopper Velocity"),
         ("pcpo", "Swimmer Velocity"),
         ("c_trpo", "Hopper Velocity"),
         ("cppo_pid", "Hopper Velocity"),
         ("cppo_pid", "Swimmer Velocity"),
     }
-    assert len(found) == 12
-    assert ("p3o", "SafetyHopperVelocity-v1", "reward") not in found
+    assert len(unreliable) == 12
+    assert ("p3o", "SafetyHopperVelocity-v1", "reward") not in unreliable
 
 
 def test_unreliable_deviations_are_indeed_impossible() -> None:

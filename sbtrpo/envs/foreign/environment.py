@@ -1,19 +1,13 @@
-"""One foreign environment: made by its name, held to the rules of docs/environments.md, vectors in and out."""
+"""Foreign environments: made by their names, and held to the rules of docs/environments.md."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import NDArray
-
-from sbtrpo.envs.streams import Floats
 
 Info = dict[str, Any]
 FlatAction = spaces.Box | spaces.Discrete
@@ -22,8 +16,6 @@ FORMS = (
     '(obs, reward, terminated, truncated, info) with info["cost"], or (obs, reward, cost, terminated, truncated, info)'
 )
 """What `step` may return."""
-FIXED = ("reward", "cost", "terminated", "truncated", "goal_met")
-"""Columns of a step's values; cost components and the observation follow."""
 
 
 class UnfitEnvironment(ValueError):  # noqa: N818
@@ -40,7 +32,7 @@ def is_foreign(task: str) -> bool:
 
 
 def make_environment(task: str) -> gymnasium.Env[Any, Any]:
-    """The environment "module:EnvId", without the wrappers that know five values only; the pool does their work."""
+    """The environment "module:EnvId", without Gymnasium's wrappers, which know five values only."""
     module, _, name = task.partition(":")
     if not module or not name or ":" in name:
         raise UnfitEnvironment(f"{task!r} is no task; name a module and an environment, such as my_package:MyEnv-v0")
@@ -103,19 +95,14 @@ def flat_action_space(task: str, space: spaces.Space[Any]) -> FlatAction:
 
 
 def split_step(task: str, result: Any) -> tuple[Any, Any, Any, Any, Any, Info]:
-    """(obs, reward, cost, terminated, truncated, info) of a `step` in either form."""
+    """(obs, reward, cost, terminated, truncated, info) of a `step` in either form; cost is None if there is none."""
     if not isinstance(result, tuple) or len(result) not in (5, 6):
         form = f"{len(result)} values" if isinstance(result, tuple) else type(result).__name__
         raise UnfitEnvironment(f"{task}: step returned {form}; it must return {FORMS}")
     if len(result) == 6:
         return result
     obs, reward, terminated, truncated, info = result
-    if "cost" not in info:
-        raise UnfitEnvironment(
-            f'{task}: a step gave no cost; put info["cost"] into every step (0.0 where nothing is violated), or return'
-            " six values (obs, reward, cost, terminated, truncated, info)"
-        )
-    return obs, reward, info["cost"], terminated, truncated, info
+    return obs, reward, info.get("cost"), terminated, truncated, info
 
 
 def number(task: str, name: str, value: Any) -> float:
@@ -128,85 +115,6 @@ def number(task: str, name: str, value: Any) -> float:
         raise UnfitEnvironment(f"{task}: {name} must be a number, got {value!r}") from error
 
 
-@dataclass(frozen=True)
-class Description:
-    """What a pool has to know about an environment."""
-
-    observation_space: spaces.Box
-    action_space: FlatAction
-    cost_names: tuple[str, ...]
-    episode_length: int | None
-
-
-class World:
-    """One environment: vectors in and out, whatever its spaces and its form of `step`."""
-
-    def __init__(self, task: str) -> None:
-        self.task = task
-        self.env = make_environment(task)
-        self.observation_space = flat_observation_space(task, self.env.observation_space)
-        self.action_space = flat_action_space(task, self.env.action_space)
-
-    def reset(self, seed: int) -> Floats:
-        """Begin an episode; returns the observation, (obs_dim,)."""
-        result = self.env.reset(seed=seed)
-        if not isinstance(result, tuple) or len(result) != 2:
-            raise UnfitEnvironment(f"{self.task}: reset must take a seed and return (obs, info)")
-        return self._flat(result[0])
-
-    def step(self, action: NDArray[Any], cost_names: Sequence[str]) -> Floats:
-        """One step; returns `FIXED`, the cost components and the observation in a row."""
-        result = self.env.step(self.to_environment(action))
-        obs, reward, cost, terminated, truncated, info = split_step(self.task, result)
-        cost = number(self.task, "cost", cost)
-        if cost < 0:
-            raise UnfitEnvironment(f"{self.task}: a step cost {cost:g}; costs must be >= 0, what is good is reward")
-        fixed = (number(self.task, "reward", reward), cost, bool(terminated), bool(truncated))
-        components = [number(self.task, name, info.get(name, 0.0)) for name in cost_names]
-        return np.concatenate([[*fixed, bool(info.get("goal_met", False)), *components], self._flat(obs)])
-
-    def describe(self, seed: int) -> Description:
-        """Look at one step."""
-        space = self.env.action_space
-        space.seed(seed)
-        try:
-            self.reset(seed)
-            info = split_step(self.task, self.env.step(space.sample()))[-1]
-        except UnfitEnvironment:
-            raise
-        except Exception as error:
-            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
-        names = tuple(sorted(name for name, value in info.items() if name.startswith("cost_") and np.ndim(value) == 0))
-        return Description(self.observation_space, self.action_space, names, time_limit(self.env))
-
-    def to_environment(self, action: NDArray[Any]) -> Any:
-        """A flat action in the environment's own form."""
-        space = self.env.action_space
-        if isinstance(space, spaces.Discrete):
-            return space.start + int(action)
-        assert isinstance(space, spaces.Box)
-        return action.reshape(space.shape).astype(space.dtype)
-
-    def _flat(self, obs: Any) -> Floats:
-        try:
-            flat = np.asarray(spaces.flatten(self.env.observation_space, obs), np.float64)
-        except Exception as error:
-            raise UnfitEnvironment(
-                f"{self.task}: an observation does not fit the observation space ({one_line(error)})"
-            ) from error
-        if flat.shape != self.observation_space.shape:
-            raise UnfitEnvironment(
-                f"{self.task}: an observation has {flat.size} entries but the observation space"
-                f" {self.observation_space.shape[0]}; correct the space or the observation"
-            )
-        return flat
-
-    def close(self) -> None:
-        """Let go of the environment, whatever state it is in."""
-        with contextlib.suppress(Exception):
-            self.env.close()
-
-
 def one_line(error: BaseException) -> str:
-    """What an error says, for the middle of a sentence."""
+    """An error's type and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

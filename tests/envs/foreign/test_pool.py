@@ -21,15 +21,18 @@ from gymnasium import spaces
 import sbtrpo
 from sbtrpo.envs.foreign import pool as adapters
 from sbtrpo.envs.foreign import workers
-from sbtrpo.envs.foreign.environment import UnfitEnvironment, World
+from sbtrpo.envs.foreign.costs import CostReader
+from sbtrpo.envs.foreign.environment import UnfitEnvironment
 from sbtrpo.envs.foreign.pool import EnvironmentFailure, EnvPool, episode_seed, make_env_pool
 from sbtrpo.envs.foreign.workers import Host
+from sbtrpo.envs.foreign.world import World
 from sbtrpo.learning.training import Trainer
 from tests.envs.foreign.worlds import LENGTH, name_of
 from tests.processes import alive
 
 ROOT = Path(__file__).parents[3]
 WALK = name_of("walk")
+PLAIN = CostReader("number", ())
 
 
 @contextlib.contextmanager
@@ -58,7 +61,7 @@ def healthy(seed: int, steps: Any) -> list[Any]:
     """Observations, (N, 2), after each step of the first episodes, in this process."""
     host = Host(WALK, steps.shape[1])
     host.reset({k: episode_seed(seed, k, 0) for k in range(steps.shape[1])})
-    return [np.stack(list(host.step(action, ())[0].values()))[:, -2:] for action in steps]
+    return [np.stack(list(host.step(action, PLAIN)[0].values()))[:, -2:] for action in steps]
 
 
 # ---- a pool like any other -------------------------------------------------------------------------------------------
@@ -315,9 +318,9 @@ def test_rules_hold_in_every_step(what: str, sentence: str) -> None:
     host = Host(name_of(what), 1)
     host.reset({0: 1})
     with contextlib.suppress(UnfitEnvironment):
-        host.step(np.zeros((1, 1)), ())
+        host.step(np.zeros((1, 1)), PLAIN)
     with pytest.raises(UnfitEnvironment, match=sentence):
-        host.step(np.zeros((1, 1)), ())
+        host.step(np.zeros((1, 1)), PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -54,7 +55,9 @@ class Walk(gymnasium.Env[Any, Any]):
         terminated = bool(self.x > 3)
         if self.six:
             return obs, self.x, cost, terminated, False, info
-        return obs, self.x, terminated, False, info | ({} if self.trouble == "no cost" else {"cost": cost})
+        if self.trouble == "no cost":
+            return obs, self.x, terminated, False, {"goal_met": info["goal_met"]}
+        return obs, self.x, terminated, False, info | {"cost": cost}
 
     def _suffer(self) -> None:
         if self.trouble == "raise" and self._chosen(2) and self.t == 3:
@@ -139,6 +142,76 @@ class Odd(Walk):
         return obs, reward, terminated, truncated, info
 
 
+def _left(t: int) -> float:
+    return 0.5 * (t % 2)
+
+
+COSTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "vector": lambda t: {"cost": np.array([_left(t), 0.25], np.float32)},
+    "list": lambda t: {"cost": [_left(t), 0]},
+    "named": lambda t: {"cost": (_left(t), 0.25)},
+    "entries": lambda t: {"cost_left": np.float32(_left(t)), "cost_right": 0.25, "cost_sum": 9.0},
+    "one entry": lambda t: {"cost_left": _left(t)},
+    "vector of one": lambda t: {"cost": np.array([_left(t)]), "cost_left": _left(t)},
+    "named one": lambda t: {"cost": [_left(t)]},
+    "growing": lambda t: {"cost": np.ones(1 + t)},
+    "grown up": lambda t: {"cost": [1.0] * t},
+    "shrinking": lambda t: {"cost": np.ones(2) if t == 1 else 1.0},
+    "vanishing": lambda t: {"cost": np.ones(2)} if t == 1 else {},
+    "deep": lambda t: {"cost": np.ones(2) if t == 1 else np.ones((2, 2))},
+    "misnamed": lambda t: {"cost": np.ones(2)},
+    "one word": lambda t: {"cost": np.ones(2)},
+    "twins": lambda t: {"cost": np.ones(2)},
+    "total": lambda t: {"cost": np.ones(2)},
+    "empty": lambda t: {"cost": []},
+    "text in a vector": lambda t: {"cost": [0.0, "much"]},
+    "nan in a vector": lambda t: {"cost": np.array([0.0, np.nan if t == 3 else 0.0])},
+    "negative in a vector": lambda t: {"cost": np.array([2.0, -1.0 if t == 2 else 0.0])},
+    "nan entry": lambda t: {"cost_left": 0.0, "cost_right": np.nan if t == 3 else 0.0},
+    "negative entry": lambda t: {"cost_left": 2.0, "cost_right": -1.0 if t == 2 else 0.0},
+    "lost entry": lambda t: {"cost_left": 1.0} | ({"cost_right": 0.0} if t == 1 else {}),
+    "new entry": lambda t: {"cost_left": 1.0} | ({"cost_right": 0.0} if t > 1 else {}),
+    "late cost": lambda t: {"cost_left": 1.0} | ({"cost": 0.0} if t > 1 else {}),
+    "array entry": lambda t: {"cost_left": 1.0, "cost_right": np.zeros(2)},
+    "nan component": lambda t: {"cost": _left(t), "cost_left": np.nan if t == 3 else 0.0},
+    "negative component": lambda t: {"cost": _left(t), "cost_left": -1.0 if t == 3 else 0.0},
+    "late component": lambda t: {"cost": _left(t)} | ({"cost_left": 1.0} if t == 3 else {}),
+    "beside a vector": lambda t: {"cost": [_left(t), 0.0], "cost_left": 1.0},
+}
+"""What `info` tells of the costs in step t, from 1 on."""
+COST_NAMES: dict[str, Any] = {
+    "named": ["left", "cost_right"],
+    "named one": ("left",),
+    "misnamed": ("left", "middle", "right"),
+    "one word": "ab",
+    "twins": ("left", "cost_left"),
+    "total": ("left", "sum"),
+}
+
+
+class Costly(gymnasium.Env[Any, Any]):
+    """Nothing happens but costs."""
+
+    def __init__(self, form: str, six: bool = False) -> None:
+        self.observation_space = spaces.Box(0.0, 100.0, (1,), np.float64)
+        self.action_space = spaces.Box(-1.0, 1.0, (1,))
+        self.form, self.six, self.t = form, six, 0
+        if form in COST_NAMES:
+            self.cost_names = COST_NAMES[form]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        obs, reward, info = np.full(1, float(self.t)), float(self.t), COSTS[self.form](self.t)
+        if self.six:
+            return obs, reward, info.pop("cost"), False, False, info
+        return obs, reward, False, False, info
+
+
 def _register(name: str, entry: str, limit: int | None = LENGTH, **kwargs: Any) -> None:
     if f"{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"{name}-v0", f"{__name__}:{entry}", max_episode_steps=limit, kwargs=kwargs)
@@ -162,6 +235,9 @@ _register("Walk", "Walk")
 _register("SixWalk", "Walk", six=True)
 _register("Endless", "Walk", limit=None)
 _register("Rooms", "Rooms")
+_register("SixCosts", "Costly", form="vector", six=True)
+for _what in COSTS:
+    _register(name_of(_what).split(":")[1].removesuffix("-v0"), "Costly", form=_what)
 for _what in TROUBLES:
     _register(name_of(_what).split(":")[1].removesuffix("-v0"), "Walk", trouble=_what)
 for _what in ODDITIES:

@@ -1,0 +1,106 @@
+"""Settings on the command line: of the run, and of the methods that the command line itself names."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """What a command takes as long as nobody asks for it."""
+
+
+def words_after(arguments: Sequence[str], flag: str) -> list[str]:
+    """The values that a command line gives to a flag.
+
+    >>> words_after(["--algo", "cpo", "ppo", "--seed", "3", "--algo=pcpo"], "--algo")
+    ['cpo', 'ppo', 'pcpo']
+    """
+    words: list[str] = []
+    taking = False
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, joined, value = argument.partition("=")
+            taking = name.replace("_", "-") == flag
+            words += [value] if taking and joined else []
+        elif taking:
+            words.append(argument)
+    return words
+
+
+def train_settings(arguments: Sequence[str]) -> type:
+    """A dataclass of the run's settings and those of the method that `arguments` name, with its defaults there."""
+    from sbtrpo.config import TrainConfig, catalogue
+    from sbtrpo.config.run import RunSettings
+    from sbtrpo.config.train import all_settings, no_such_setting
+
+    chosen = {
+        name: words[-1] for name in ("algo", "task", "fidelity") if (words := words_after(arguments, f"--{name}"))
+    }
+    entry = catalogue.method(chosen.get("algo", RunSettings.algo))
+    if chosen.get("fidelity") not in (None, "paper", "corrected"):
+        del chosen["fidelity"]  # refused below, with the others
+    usual = TrainConfig(**{name: value for name, value in chosen.items() if name != "algo"}, algo=entry.name).settings()
+    known = all_settings(entry)
+    for flag in arguments:
+        name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
+        if flag.startswith("--") and name not in known and catalogue.owners(name):
+            raise ValueError(no_such_setting(name, entry))
+    usual |= {name: known[name].default for name in ("task", "algo", "fidelity")}
+    return _dataclass("Settings", {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()})
+
+
+def grid_settings(arguments: Sequence[str]) -> type:
+    """A dataclass of axes: `tasks`, `algo`, `seeds`, and the settings of all listed methods and those in `arguments`.
+
+    What is empty was not given.
+    """
+    from sbtrpo.benchmark.plan import known_settings
+    from sbtrpo.config import catalogue
+
+    known = known_settings(dict.fromkeys([*catalogue.names(), *words_after(arguments, "--algo")]))
+    fields: dict[str, tuple[Any, str, Any]] = {
+        "tasks": (tuple[str, ...], "Task ids.", ()),
+        "algo": (tuple[str, ...], known["algo"].meaning, ()),
+        "num_seeds": (int | None, "Seeds 0, 1000, ... of every run.", None),
+        "seeds": (tuple[int, ...], "", ()),
+    }
+    for name, item in known.items():
+        if name not in ("task", "algo", "seed", "threads"):  # the command has these itself
+            fields[name] = _axis(item.hint), item.meaning, ()
+    return _dataclass("Settings", fields)
+
+
+def given(settings: Any) -> dict[str, Any]:
+    """The settings that are not at their defaults."""
+    return {
+        field.name: value
+        for field in dataclasses.fields(settings)
+        if (value := getattr(settings, field.name)) != field.default
+    }
+
+
+def _axis(hint: Any) -> Any:
+    """How the command line takes several values of a setting."""
+    from sbtrpo.config.settings import is_listed, members
+
+    if is_listed(hint):
+        return hint
+    plain: Iterable[Any] = (option for option in members(hint) if typing.get_origin(option) is not tuple)
+    return types.GenericAlias(tuple, (next(option for option in plain if option is not type(None)), ...))
+
+
+def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]]) -> type:
+    """From names to types, sentences and defaults."""
+    made: list[tuple[str, Any, Any]] = []
+    for key, (kind, sentence, default) in fields.items():
+        hint: Any = kind
+        made.append((key, Annotated[hint, tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
+    return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings."})
