@@ -9,14 +9,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 
-import numpy as np
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Costs, Diagnostics, by_constraint
-from sbtrpo.algorithms.first_order import Pass, Samples, Slopes
+from sbtrpo.algorithms.first_order import BySlopes, Fixed, Minibatch, Samples, Slopes
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import setting
@@ -44,6 +42,14 @@ class CUPSettings(PPOSettings, Lagrangian):
             raise ValueError("cup divides by 1 - gamma; use a gamma below 1")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Projection(Fixed):
+    """Of stage 2."""
+
+    weights: tuple[float, ...]
+    """λ_i κ_c of each constraint."""
+
+
 class CUP(PPO[CUPSettings]):
     """PPO, and a projection after it."""
 
@@ -51,27 +57,23 @@ class CUP(PPO[CUPSettings]):
     summary = "a PPO step for reward, then a penalised step back towards feasibility"
     source = "Yang et al., Constrained Update Projection (NeurIPS 2022); code: SafePO"
     Settings = CUPSettings
-    _projecting = False
 
     @override
-    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
-        return by_constraint("multiplier", self.lagrange(costs), self.names)
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Projection:
+        gamma, multipliers = self.config.gamma, self.lagrange(costs)
+        weights = tuple(value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma) for value in multipliers)
+        return Projection(weights=weights, report=by_constraint("multiplier", multipliers, self.names))
 
-    def passes(self, samples: Samples, rate: float) -> Diagnostics:
-        """Stage 1, then stage 2 from where it ended, on the actor alone."""
-        first = super().passes(samples, rate)
-        self._projecting = True
-        try:
-            count, kl, _ = self.run(replace(samples, reference=self.actor.mean(samples.obs)), rate, None)
-        finally:
-            self._projecting = False
+    @override
+    def passes(self, samples: Samples, rate: float, fixed: Fixed) -> Diagnostics:
+        first = super().passes(samples, rate, fixed)
+        from_there = replace(samples, reference=self.actor.mean(samples.obs))  # of π_1
+        count, kl, _ = self.run(from_there, rate, None, fixed, BySlopes(self.projection_slopes))
         return {**first, "projection_passes": float(count), "projection_kl_at_stop": kl}
 
-    def slopes(self, found: Pass) -> Slopes:
-        """PPO's in stage 1, the projection's in stage 2."""
-        if not self._projecting:
-            return super().slopes(found)
-        gamma, of_costs = self.config.gamma, found.rows.advantages[1:].astype(np.float64)
-        weights = [value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma) for value in self.multipliers.values]
-        terms = [weight * of_cost for weight, of_cost in zip(weights, of_costs, strict=True)]
-        return Slopes(ratio=functools.reduce(np.add, terms), kl=np.ones_like(found.ratio))
+    def projection_slopes(self, batch: Minibatch) -> Slopes:
+        """Of stage 2's loss."""
+        fixed: Projection = batch.fixed
+        of_costs = batch.double(batch.advantages[1:])
+        terms = [weight * of_cost for weight, of_cost in zip(fixed.weights, of_costs, strict=True)]
+        return Slopes(ratio=sum(terms[1:], start=terms[0]), kl=batch.xp.ones_like(batch.ratio))

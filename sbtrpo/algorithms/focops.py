@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Diagnostics, by_constraint
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Pass, Samples, Slopes
+from sbtrpo.algorithms.base import Costs, by_constraint
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Fixed, Minibatch, Samples, Slopes
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo_lag import mix
 from sbtrpo.config.settings import setting
@@ -51,13 +50,14 @@ class FOCOPS(FirstOrderMethod[FOCOPSSettings]):
     constraints_taken = None
 
     @override
-    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Fixed:
         multipliers = self.lagrange(costs)
         mix(samples, multipliers)
-        return by_constraint("multiplier", multipliers, self.names)
+        return Fixed(report=by_constraint("multiplier", multipliers, self.names))
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the projection onto the network; the indicator counts as a constant."""
-        inside = (found.divergence() <= self.settings.target_kl).astype(np.float64)
-        gate = inside.mean() if self.settings.focops_broadcast else inside
-        return Slopes(ratio=-gate * found.rows.advantage_r / self.settings.temperature, kl=inside)
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        everywhere = batch.xp.ones_like(batch.kl)
+        inside = everywhere * (batch.kl <= self.settings.target_kl)  # counts as a constant
+        gate = everywhere * inside.mean() if self.settings.focops_broadcast else inside
+        return Slopes(ratio=-gate * batch.advantage_r / self.settings.temperature, kl=inside)

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-import numpy as np
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Diagnostics, by_constraint
-from sbtrpo.algorithms.first_order import Samples
+from sbtrpo.algorithms.base import Costs, by_constraint
+from sbtrpo.algorithms.first_order import Fixed, Samples
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import MethodSettings
@@ -40,10 +39,10 @@ class PPOLag(PPO[L]):
     Settings: ClassVar[type[MethodSettings]] = PPOLagSettings
 
     @override
-    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Diagnostics:
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Fixed:
         multipliers = self.lagrange(costs)
         mix(samples, multipliers)
-        return by_constraint("multiplier", multipliers, self.names)
+        return Fixed(report=by_constraint("multiplier", multipliers, self.names))
 
 
 def mix(samples: Samples, multipliers: Sequence[float]) -> None:
@@ -51,5 +50,4 @@ def mix(samples: Samples, multipliers: Sequence[float]) -> None:
     advantage, *of_costs = samples.advantages
     for multiplier, of_cost in zip(multipliers, of_costs, strict=True):
         advantage = advantage - multiplier * of_cost
-    advantage = advantage / (1 + sum(multipliers))
-    samples.advantages = np.stack([advantage, *of_costs]).astype(np.float32)
+    samples.advantage_r = advantage / (1 + sum(multipliers))

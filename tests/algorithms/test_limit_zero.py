@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass
+from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
 from tests.algorithms.samples import altered, make, make_batch, make_policy, start, theta_of
@@ -42,9 +42,9 @@ def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray
     """Slopes of the loss in the ratios before the first step, where all of them are 1."""
     method, batch = start(algo, cost_limit=0.0)
     assert isinstance(method, FirstOrderMethod)
-    samples = method.start(batch).rows
-    method.prepare(samples, cost, progress)
-    return method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio, batch
+    samples = method.start(batch).samples
+    fixed = method.prepare(samples, cost, progress)
+    return method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio, batch
 
 
 # ---- multipliers ---------------------------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ def test_hinges_end_where_the_surrogate_has_made_up_for_the_cost(algo: str, shar
     for offset, active in ((0.01, True), (-0.01, False)):
         # At ratios of 1 the surrogate is the mean advantage.
         advantage = batch.advantage_c - batch.advantage_c.mean() - share * cost + offset
-        samples = method.start(altered(batch, advantage_c=advantage)).rows
-        method.prepare(samples, cost, 0.0)
-        slopes = method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio
+        samples = method.start(altered(batch, advantage_c=advantage)).samples
+        fixed = method.prepare(samples, cost, 0.0)
+        slopes = method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio
         assert (np.abs(slopes + batch.advantage_r.numpy()).max() > 1e-3) == active
 
 
