@@ -213,13 +213,9 @@ class FirstOrderMethod(Method[F]):
     in_one = True
 
     def __init__(
-        self,
-        policy: Policy,
-        critics: Critics | None,
-        config: TrainConfig,
-        orders: torch.Generator,
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
         names: Sequence[str] = ("c",),
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(policy, critics, config, orders, names)
         self.actor = Actor(policy)
 
