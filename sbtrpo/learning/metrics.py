@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 
 WINDOW = 50
-"""Episodes in a window, or those of the epoch if these are more."""
+"""Episodes in a window."""
 STATISTICS = ("reward", "cost", "length", "safety_probability", "safe_reward")
 
 
@@ -23,9 +23,9 @@ class EpisodeWindows:
     and an epoch's statistic is the mean of what its episodes noted. A safe episode is one without any cost, unless
     `add` is told otherwise; the safe reward of an unsafe one is zero.
 
-    Of an epoch with more than 50 episodes the window holds them all, and the epoch's statistic is their plain mean. It
-    does not depend on their order: with hundreds of worlds that finish in the same step, the order is that in which
-    worlds are numbered. What the next epoch finds in the window are the last 50 in any case.
+    With more worlds than that, whole windows of episodes finish in the same step, and what they note would depend on
+    how worlds are numbered. With `whole_epochs`, the window of an epoch with more than 50 episodes therefore holds them
+    all, and the statistic is their plain mean in whatever order. The next epoch finds the last 50 in any case.
 
     >>> windows = EpisodeWindows()
     >>> windows.add([4.0, 2.0], costs=[0, 1], lengths=[10, 10])
@@ -35,9 +35,11 @@ class EpisodeWindows:
     Args:
         columns: names of further columns that `add` will be given, so that an epoch before the first episode has their
             statistics, too: NaN. If left out, the first episodes decide.
+        whole_epochs: whether a window holds at least the episodes of the epoch.
     """
 
-    def __init__(self, columns: Sequence[str] = ()) -> None:
+    def __init__(self, columns: Sequence[str] = (), whole_epochs: bool = False) -> None:
+        self._whole_epochs = whole_epochs
         self._set_columns(columns)
 
     def _set_columns(self, columns: Sequence[str]) -> None:
@@ -93,7 +95,7 @@ class EpisodeWindows:
 
     def _enter(self, episodes: Floats) -> None:
         """Put episodes, (E, columns), into the window; note its means as long as the epoch's statistic needs them."""
-        count = len(self._noted) + len(episodes)  # in this epoch
+        count = len(self._noted) + len(episodes) if self._whole_epochs else 0  # in this epoch
         notes = self._means(episodes) if count <= WINDOW else np.full_like(episodes, np.nan)
         self._noted = np.concatenate([self._noted, notes])
         self._window = np.concatenate([self._window, episodes])[-max(count, WINDOW) :]
@@ -122,7 +124,7 @@ class EpisodeWindows:
         An epoch in which no episode finished repeats the statistics before it; NaN if there were none.
         """
         episodes = len(self._noted)
-        if episodes > WINDOW:
+        if self._whole_epochs and episodes > WINDOW:
             # Sums of sorted numbers do not depend on the order in which these came.
             self._last = np.sort(np.ascontiguousarray(self._window[-episodes:].T), axis=1).mean(axis=1)
         elif episodes:

@@ -36,7 +36,7 @@ from sbtrpo.learning.advantages import (
     sums_of_ended_paths,
 )
 from sbtrpo.learning.display import Display
-from sbtrpo.learning.metrics import EpisodeWindows
+from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
@@ -107,7 +107,7 @@ class Trainer:
             self._cost_keys = [f"cost_{name}" for name in names]
             columns = [*self._cost_keys, *(f"safety_{name}" for name in names)]
         self._columns = columns
-        self.windows = EpisodeWindows(columns)
+        self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
         self._running_costs: Tensor | None = None
         """(C, N) what the running episodes have cost so far, where constraints are not the total cost."""
         self.baseline: Tensor | None = None
