@@ -29,12 +29,9 @@ __all__ = [
 
 
 def make_method(
-    policy: Policy,
-    critics: Critics | None,
-    config: TrainConfig,
-    orders: torch.Generator,
+    policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
     names: Sequence[str] = ("c",),
-) -> Method[Any]:
+) -> Method[Any]:  # fmt: skip
     """The method that a config names, for constraints of these names; see `Method`."""
     implementation: type[Method[Any]] = catalogue.method(config.algo).implementation
     taken = implementation.constraints_taken

@@ -104,13 +104,9 @@ class Method(ABC, Generic[S]):
     """Whether policy and critics are fitted in the same passes, so that all fails with the policy's part."""
 
     def __init__(
-        self,
-        policy: Policy,
-        critics: Critics | None,
-        config: TrainConfig,
-        orders: torch.Generator,
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
         names: Sequence[str] = ("c",),
-    ) -> None:
+    ) -> None:  # fmt: skip
         assert isinstance(config.method, self.Settings)
         self.policy, self.critics, self.orders, self.names = policy, critics, orders, tuple(names)
         self.config = config

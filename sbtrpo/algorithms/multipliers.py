@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from sbtrpo.config.settings import MethodSettings, for_each, setting
 
 
@@ -61,7 +63,7 @@ def lagrangian_weights(multipliers: Sequence[float]) -> tuple[float, ...]:
     return 1 / total, *(-multiplier / total for multiplier in multipliers)
 
 
-class AdamMultiplier:
+class AdamMultiplier(Multiplier):
     """One step of Adam (β 0.9 and 0.999, ε 1e-8) per update on the loss -λ (cost - limit), then λ into [0, upper].
 
     At limit 0 the gradient never points down, so λ never falls:
@@ -77,8 +79,8 @@ class AdamMultiplier:
         self._mean = self._square = 0.0
         self._steps = 0
 
+    @override
     def update(self, cost: float) -> float:
-        """Take in the episodes' cost; returns λ."""
         gradient = -(cost - self.limit)
         self._steps += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
@@ -88,17 +90,17 @@ class AdamMultiplier:
         self.value = min(max(moved, 0.0), self.upper)
         return self.value
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """λ and Adam's moments."""
         return {"value": self.value, "mean": self._mean, "square": self._square, "steps": self._steps}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.value, self._mean, self._square = float(state["value"]), float(state["mean"]), float(state["square"])
         self._steps = int(state["steps"])
 
 
-class PIDMultiplier:
+class PIDMultiplier(Multiplier):
     """λ = max(0, K_p P + I + K_d D): proportional, integral and derivative terms of the violation.
 
     The integral is the bare sum of K_i times the violations, not below 0; P is a moving average of the violation, and D
@@ -114,8 +116,8 @@ class PIDMultiplier:
         self._violation = self._cost = 0.0
         self._past = [0.0]
 
+    @override
     def update(self, cost: float) -> float:
-        """Take in the episodes' cost; returns λ."""
         keep, violation = self.SMOOTHING, cost - self.limit
         self._integral = max(0.0, self._integral + self.ki * violation)
         self._violation = keep * self._violation + (1 - keep) * violation
@@ -125,8 +127,8 @@ class PIDMultiplier:
         self._past = [*self._past, self._cost][-self.DELAY :]
         return self.value
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """The three terms and the costs of the last updates."""
         return {
             "value": self.value,
             "integral": self._integral,
@@ -135,8 +137,8 @@ class PIDMultiplier:
             "past": list(self._past),
         }
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.value, self._integral = float(state["value"]), float(state["integral"])
         self._violation, self._cost = float(state["violation"]), float(state["cost"])
         self._past = [float(past) for past in state["past"]]

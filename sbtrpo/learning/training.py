@@ -189,7 +189,7 @@ class Trainer:
         if settings.advantage == "mc-linear":
             features = baseline_features(rollout.obs, rollout.time)
             if self.baseline is not None:
-                estimates = returns - torch.movedim(features @ self.baseline, 2, 0)
+                estimates = returns - torch.movedim(features @ self.baseline.to(features.device), 2, 0)
             flat = features.reshape(-1, features.shape[-1])
             self.baseline = fit_baseline(flat, returns.flatten(1).T, settings.baseline_ridge)
         targets = None
@@ -203,13 +203,16 @@ class Trainer:
     @torch.no_grad()
     def _values(self, rollout: Rollout, critics: Critics) -> tuple[Tensor, Tensor]:
         """(K, T, N) what the critics thought during collection of the observations acted on, and of what followed."""
-        device = self.config.device
-        values = critics(rollout.obs.to(device)).cpu()
-        after = critics(rollout.last_obs.to(device)).cpu()
-        next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
+        home, device = rollout.obs.device, self.config.device
+
+        def judge(obs: Tensor) -> Tensor:
+            return critics(obs.to(device)).to(home)
+
+        values = judge(rollout.obs)
+        next_values = torch.cat([values[:, 1:], judge(rollout.last_obs)[:, None]], dim=1)
         # The published code shows the critics the raw last observation at a time-out.
         final_obs = rollout.final_obs_raw if self.config.method.bootstrap_raw_observation else rollout.final_obs
-        next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs.to(device)).cpu()
+        next_values[:, rollout.truncated & ~rollout.terminated] = judge(final_obs)
         return values, next_values
 
     def _batch(self, rollout: Rollout, advantages: Advantages) -> Batch:
