@@ -173,7 +173,7 @@ class Lagrangian(Limited):
     """Settings of the methods whose multipliers are moved by Adam."""
 
     multiplier_init: float = setting(1e-3, least=0)
-    """The multiplier at the start (PID: its integral)."""
+    """The multiplier at the start."""
     multiplier_rate: float = setting(0.035, least=0)
     """Learning rate of the multiplier."""
     multiplier_max: float | None = setting(None, least=0)
@@ -190,7 +190,7 @@ class Controlled(Limited):
     """Settings of a method whose multipliers are PID controllers."""
 
     multiplier_init: float = setting(1e-3, least=0)
-    """The multiplier at the start (PID: its integral)."""
+    """The multiplier and its integral at the start."""
     pid_kp: float = setting(0.1, least=0)
     """Weight of the violation's moving average."""
     pid_ki: float = setting(0.01, least=0)
