@@ -87,7 +87,8 @@ def train(
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
     chosen = TrainConfig(**given(config))
     if idle := chosen.without_effect():
-        print(f"sbtrpo: {', '.join(idle)} changes nothing with advantage {chosen.method.advantage}", file=sys.stderr)
+        verb = "changes" if len(idle) == 1 else "change"
+        print(f"sbtrpo: {', '.join(idle)} {verb} nothing with advantage {chosen.method.advantage}", file=sys.stderr)
     for k in range(num_seeds):
         seeded = chosen.replace(seed=chosen.seed + 1000 * k)
         folder = out / f"seed{seeded.seed}" if out is not None and num_seeds > 1 else out

@@ -38,12 +38,12 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
         if method_file is not None:
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
         known = all_settings(catalogue.method(content.get("algo", RunSettings.algo)))
-        for name in content:
-            if name not in known and not catalogue.owners(name):
-                raise ValueError(f"it has a setting that sbtrpo does not know: {name}; correct or remove it")
-        return TrainConfig(**{name: value for name, value in content.items() if name in known})
+        unknown = [name for name in content if name not in known and not catalogue.owners(name)]
+        if not unknown:
+            return TrainConfig(**{name: value for name, value in content.items() if name in known})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    raise ValueError(f"{path} has a setting that sbtrpo does not know: {unknown[0]}; correct or remove it")
 
 
 def _toml(value: Any) -> str:

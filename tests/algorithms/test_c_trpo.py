@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from sbtrpo.algorithms.c_trpo import CTRPO, barrier
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
-from sbtrpo.config.train import KLReduction
+from sbtrpo.algorithms.trust_region import KLReduction, Proposal, TrustRegion
 from sbtrpo.nets.network import unflatten
 from tests.algorithms.problems import dense
 from tests.algorithms.samples import make, make_batch, make_policy, start

@@ -167,7 +167,7 @@ def proposed(
     if zero:
         batch = altered(batch, **{zero: torch.zeros_like(batch.advantage_r)})
     method = make(algo, policy, cost_limit=limit, kl_reduction="sum_over_dims", **EXACT, **options)
-    region = TrustRegion(policy, batch, "sum_over_dims", method.config.cg_damping)
+    region = TrustRegion(policy, batch, "sum_over_dims", method.settings.cg_damping)
     gradients = region.gradients()
     return method.propose(region, gradients, cost), region, gradients  # type: ignore[attr-defined]
 
@@ -242,6 +242,6 @@ def test_the_line_search_asks_what_the_case_needs(
 ) -> None:
     policy = make_policy()
     region = TrustRegion(policy, make_batch(policy), "sum_over_dims", 0.1)
-    old, config = region.old, make("cpo", policy).config
+    old, target_kl = region.old, make("cpo", policy).settings.target_kl
     trial = Trial(change[2], (old.surrogate_r + change[0], old.surrogate_c + change[1]))
-    assert acceptance(region, c, case, config)(trial) is accepted
+    assert acceptance(region, c, case, target_kl)(trial) is accepted

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from sbtrpo.algorithms import IMPLEMENTATIONS
 from sbtrpo.algorithms.base import Diagnostics, Method
 from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import TrustRegionMethod
-from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config import catalogue
 from sbtrpo.learning.training import Trainer
 from tests.algorithms.samples import COMMON, altered, everything, make_batch, start, theta_of
+from tests.settings import config_of, quirks_of
 
-METHODS = list(catalogue.METHODS)
-BRIEF = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
+METHODS = list(catalogue.BUILT_IN)
+QUIRKS = {quirk for name in METHODS for quirk in quirks_of(name)}
+BRIEF: dict[str, Any] = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
 SITUATIONS = {  # factor of the cost advantages, cost of the episodes
     "no cost at all": (0.0, 0.0),
     "a window without cost": (1.0, 0.0),
@@ -28,7 +29,7 @@ SITUATIONS = {  # factor of the cost advantages, cost of the episodes
 
 
 def run(
-    method: Method, costs: Sequence[float], cost_scale: float = 1.0, target_scale: float = 1.0
+    method: Method[Any], costs: Sequence[float], cost_scale: float = 1.0, target_scale: float = 1.0
 ) -> list[Diagnostics]:
     """Updates, each on a fresh batch of the policy as it is then."""
     found = []
@@ -41,10 +42,10 @@ def run(
 
 
 def test_the_catalogue_and_the_implementations_agree() -> None:
-    assert set(IMPLEMENTATIONS) == set(catalogue.METHODS)
-    for name, method in catalogue.METHODS.items():
-        base = FirstOrderMethod if method.family == "first order" else TrustRegionMethod
-        assert issubclass(IMPLEMENTATIONS[name], base)
+    for entry in map(catalogue.method, METHODS):
+        base = FirstOrderMethod if entry.family == "first order" else TrustRegionMethod
+        assert issubclass(entry.implementation, base)
+        assert issubclass(entry.settings, base.Settings)
 
 
 @pytest.mark.parametrize("fidelity", ["paper", "corrected"])
@@ -159,17 +160,16 @@ OF_THE_TRAINER = {"first_cost_zero", "bootstrap_raw_observation"}
 
 
 def test_every_quirk_is_put_to_the_test_and_concerns_some_method() -> None:
-    assert set(CIRCUMSTANCES) | OF_THE_TRAINER == set(catalogue.QUIRKS)
-    concerned = {quirk for method in catalogue.METHODS.values() for quirk in method.quirks}
-    assert concerned == set(catalogue.QUIRKS)
+    assert set(CIRCUMSTANCES) | OF_THE_TRAINER == QUIRKS
     for quirk, where in CIRCUMSTANCES.items():
-        assert quirk in catalogue.METHODS[where.algo].quirks
+        assert quirk in quirks_of(where.algo)
 
 
 @pytest.mark.parametrize("quirk", CIRCUMSTANCES)
 def test_a_quirk_makes_a_difference_where_it_matters(quirk: str) -> None:
     where, steps = CIRCUMSTANCES[quirk], []
-    for value in (catalogue.QUIRKS[quirk].published, catalogue.QUIRKS[quirk].corrected):
+    declared = quirks_of(where.algo)[quirk]
+    for value in (declared.default, declared.rule.corrected):
         method, _ = start(where.algo, **where.settings, **{quirk: value})
         before = theta_of(method)
         run(method, where.costs, where.cost_scale, where.target_scale)
@@ -180,19 +180,15 @@ def test_a_quirk_makes_a_difference_where_it_matters(quirk: str) -> None:
 
 @pytest.mark.parametrize("algo", METHODS)
 def test_fidelity_sets_the_quirks_that_concern_a_method_and_no_others(algo: str) -> None:
-    quirks = catalogue.METHODS[algo].quirks
-    for fidelity in ("paper", "corrected"):
-        bare = TrainConfig(algo=algo, fidelity=fidelity).resolved()
-        for name, quirk in catalogue.QUIRKS.items():
-            if name in quirks:
-                assert getattr(bare, name) == (quirk.published if fidelity == "paper" else quirk.corrected)
-            elif name not in catalogue.METHODS[algo].settings:
-                assert getattr(bare, name) is None
+    published, corrected = (config_of(algo, fidelity=fidelity).settings() for fidelity in ("paper", "corrected"))
+    quirks = quirks_of(algo)
+    assert {name: published[name] for name in quirks} == {name: item.default for name, item in quirks.items()}
+    assert {name: corrected[name] for name in quirks} == {name: item.rule.corrected for name, item in quirks.items()}
+    differing = {name for name in published if published[name] != corrected[name]}
+    assert differing == {*quirks, "fidelity"}
 
 
-@pytest.mark.parametrize(
-    "algo", [name for name, method in catalogue.METHODS.items() if set(method.quirks) & set(CIRCUMSTANCES)]
-)
+@pytest.mark.parametrize("algo", [name for name in METHODS if set(quirks_of(name)) & set(CIRCUMSTANCES)])
 def test_corrected_updates_differ_from_published_ones(algo: str) -> None:
     results = []
     for fidelity in ("paper", "corrected"):
@@ -202,12 +198,12 @@ def test_corrected_updates_differ_from_published_ones(algo: str) -> None:
     assert not torch.equal(*results)
 
 
-def toy(**settings: Any) -> Trainer:
+def toy(algo: str, **settings: Any) -> Trainer:
     sizes: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 200, "total_steps": 1000}
-    return Trainer(TrainConfig(task="ToyCorridor-v0", seed=2, **sizes, **settings))
+    return Trainer(config_of(algo, task="ToyCorridor-v0", seed=2, **sizes, **settings))
 
 
-@pytest.mark.parametrize("algo", [name for name, m in catalogue.METHODS.items() if "first_cost_zero" in m.quirks])
+@pytest.mark.parametrize("algo", [name for name in METHODS if "first_cost_zero" in quirks_of(name)])
 def test_published_methods_read_a_cost_of_zero_in_their_first_update(algo: str) -> None:
     published, corrected = (toy(algo=algo, first_cost_zero=zero, **BRIEF).run_epoch().row for zero in (True, False))
     assert published["cost"] == corrected["cost"] == corrected["cost_statistic"] > 0

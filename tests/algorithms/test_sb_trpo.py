@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch, Diagnostics, Trial
-from sbtrpo.algorithms.sb_trpo import SBTRPO, Direction, combine, safety_share
-from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.config.train import KLReduction, TrainConfig
+from sbtrpo.algorithms.sb_trpo import SBTRPO, Direction, SBTRPOSettings, combine, safety_share
+from sbtrpo.algorithms.trust_region import KLReduction, TrustRegion
+from sbtrpo.config import TrainConfig
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp
 from tests.algorithms.samples import COMMON, altered, make_batch, make_policy
 
-CONFIG = TrainConfig(target_kl=KL).resolved()
+CONFIG = TrainConfig(target_kl=KL)
+SETTINGS = SBTRPOSettings(target_kl=KL)
 Solver = Literal["convex", "exact"]
 betas = st.floats(0, 1)
 seeds = st.integers(0, 100_000)
@@ -29,8 +30,8 @@ def solve(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float, solver: Solver = "co
     """The step with exact natural gradients."""
     gradients = torch.stack([g_r, g_c])
     natural = torch.linalg.solve(f, gradients.T).T
-    config = dataclasses.replace(CONFIG, beta=beta, solver=solver)
-    return combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), config)
+    settings = dataclasses.replace(SETTINGS, beta=beta, solver=solver)
+    return combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), settings)
 
 
 # ---- the lemmas: the paper's convex combination ------------------------------------------------------------------
@@ -52,7 +53,7 @@ def test_update_stays_in_the_trust_region_and_reduces_cost_by_at_least_beta(size
 def test_mu_is_the_least_share_that_cuts_cost_enough(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     delta_r, delta_c = pure_steps(f, g_r, g_c)
-    mu, best = solve(f, g_r, g_c, beta).mu, float(g_c @ delta_c)
+    mu, best = solve(f, g_r, g_c, beta).facts["mu"], float(g_c @ delta_c)
     assert 0 <= mu <= 1
     for smaller in np.linspace(0, max(mu - 1e-4, 0), 20) if mu > 1e-4 else []:
         assert float(g_c @ ((1 - smaller) * delta_r + smaller * delta_c)) > beta * best
@@ -63,16 +64,16 @@ def test_mu_is_the_least_share_that_cuts_cost_enough(size: int, seed: int, beta:
 def test_mu_and_kl_have_their_closed_forms(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     found = solve(f, g_r, g_c, beta)
-    x = found.cosine
+    x = found.facts["cosine"]
     inverse = torch.linalg.inv(f)
     assert x == pytest.approx(float(g_r @ inverse @ g_c / torch.sqrt((g_r @ inverse @ g_r) * (g_c @ inverse @ g_c))))
     assume(x > -0.999)
     if x >= -beta:
-        assert found.mu == pytest.approx((x + beta) / (1 + x), abs=1e-4)
+        assert found.facts["mu"] == pytest.approx((x + beta) / (1 + x), abs=1e-4)
         kl = KL * (beta**2 + (1 - beta) ** 2 * (1 - x) / (1 + x))
         assert kl_of(f, found.step) == pytest.approx(kl, rel=1e-3, abs=1e-9)
     else:
-        assert found.mu == 0
+        assert found.facts["mu"] == 0
         assert kl_of(f, found.step) == pytest.approx(KL, rel=1e-5)
 
 
@@ -124,8 +125,8 @@ def test_opposed_gradients_do_not_explode_with_inexact_natural_gradients(
     natural = torch.linalg.solve(f, gradients.T).T
     natural[0] *= 1 + error
     natural[0] += error * natural[0].roll(1)
-    found = combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), dataclasses.replace(CONFIG, beta=beta))
-    assert 0 <= found.mu <= 1
+    found = combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), dataclasses.replace(SETTINGS, beta=beta))
+    assert 0 <= found.facts["mu"] <= 1
     assert kl_of(f, found.step) <= 1.01 * KL
     assert float(g_c @ found.step) <= 0.99 * beta * float(g_c @ pure_steps(f, g_c, g_c)[1])
 
@@ -159,9 +160,9 @@ def check_exact(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float) -> Direction:
 def test_exact_step_is_not_worse_than_slsqp(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     found = check_exact(f, g_r, g_c, beta)
-    assume(abs(found.cosine) < 0.9999)
+    assume(abs(found.facts["cosine"]) < 0.9999)
     assert kl_of(f, found.step) == pytest.approx(KL, rel=1e-9)
-    if found.cosine > -beta:
+    if found.facts["cosine"] > -beta:
         best = float(g_c @ pure_steps(f, g_r, g_c)[1])
         assert float(g_c @ found.step) == pytest.approx(beta * best, rel=1e-6, abs=1e-9)
 
@@ -208,8 +209,8 @@ def test_accepted_update_keeps_the_kl_and_does_not_raise_the_cost(
 ) -> None:
     policy = make_policy(seed)
     batch = make_batch(policy, seed)
-    config = dataclasses.replace(CONFIG, solver=solver, kl_reduction=reduction)
-    region = TrustRegion(policy, batch, reduction, config.cg_damping)
+    config = CONFIG.replace(solver=solver, kl_reduction=reduction)
+    region = TrustRegion(policy, batch, reduction, SETTINGS.cg_damping)
     before, after, found = update(policy, batch, config)
     assert found["accepted_step"] > 0
     assert 0 < found["kl"] <= KL
@@ -223,7 +224,7 @@ def test_accepted_update_keeps_the_kl_and_does_not_raise_the_cost(
 @pytest.mark.parametrize("solver", ["convex", "exact"])
 def test_every_update_reports_every_diagnostic_in_order(solver: Solver) -> None:
     policy = make_policy()
-    batch, config = make_batch(policy), dataclasses.replace(CONFIG, solver=solver)
+    batch, config = make_batch(policy), CONFIG.replace(solver=solver)
     found = update(policy, batch, config)[-1]
     search, cg = ("line_search_tries", "line_search_failed"), ("cg_iterations", "cg_residual")
     own = ("mu", "cosine", "cg_residual_r", "cg_residual_c")
@@ -237,7 +238,7 @@ def test_every_update_reports_every_diagnostic_in_order(solver: Solver) -> None:
 @pytest.mark.parametrize("solver", ["convex", "exact"])
 def test_predictions_hold_for_small_steps(solver: Solver) -> None:
     policy = make_policy()
-    config = dataclasses.replace(CONFIG, target_kl=1e-8, cg_tolerance=1e-8, cg_damping=1e-3, solver=solver)
+    config = CONFIG.replace(target_kl=1e-8, cg_tolerance=1e-8, cg_damping=1e-3, solver=solver)
     before, after, found = update(policy, make_batch(policy), config)
     assert found["accepted_step"] == 1.0
     for name in ("surrogate_r", "surrogate_c"):
@@ -254,8 +255,8 @@ def test_predictions_hold_for_small_steps(solver: Solver) -> None:
 def test_kl_is_predicted_with_the_fisher_product_of_the_applied_step() -> None:
     policy = make_policy()
     batch = make_batch(policy)
-    region = TrustRegion(policy, batch, "mean_over_dims", CONFIG.cg_damping)
-    before, after, found = update(policy, batch, dataclasses.replace(CONFIG, line_search_first=0.5))
+    region = TrustRegion(policy, batch, "mean_over_dims", SETTINGS.cg_damping)
+    before, after, found = update(policy, batch, CONFIG.replace(line_search_first=0.5))
     applied = after - before
     assert found["kl_predicted_damped"] == pytest.approx(0.5 * float(applied @ region.fisher(applied[None])[0]))
 
@@ -289,7 +290,7 @@ def test_line_search_may_start_below_the_full_step() -> None:
     first = []
     for share in (1.0, 0.8):
         policy = make_policy()
-        config = dataclasses.replace(CONFIG, target_kl=1e-6, line_search_first=share)
+        config = CONFIG.replace(target_kl=1e-6, line_search_first=share)
         first.append(update(policy, make_batch(policy), config)[-1])
     assert [found["accepted_step"] for found in first] == [1.0, 0.8]
     assert [found["line_search_tries"] for found in first] == [1, 1]
@@ -303,7 +304,7 @@ def test_a_line_search_that_fails_keeps_theta_and_says_so(monkeypatch: pytest.Mo
         return dataclasses.replace(trial(region, theta), kl=1.0)
 
     monkeypatch.setattr(TrustRegion, "evaluate", far_away)
-    before, after, found = update(policy, make_batch(policy), dataclasses.replace(CONFIG, line_search_tries=5))
+    before, after, found = update(policy, make_batch(policy), CONFIG.replace(line_search_tries=5))
     assert torch.equal(before, after)
     assert found["line_search_failed"] == 1
     assert found["line_search_tries"] == 5

@@ -17,7 +17,7 @@ HEADER = "epoch,steps,reward,cost,safety_probability,safe_reward"
 
 
 def toy(**settings: object) -> TrainConfig:
-    return TrainConfig(**{**TOY, **settings})  # type: ignore[arg-type]
+    return TrainConfig(**{**TOY, **settings})
 
 
 def write_run(root: Path, config: TrainConfig, rows: Sequence[Sequence[float]] = (), done: bool | None = None) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
 import re
@@ -26,11 +25,11 @@ from tests.benchmark.folders import HEADER, toy, write_run
 SB, CPO = toy(), toy(algo="cpo")
 
 
-def seeds(root: Path, config: object, rewards: list[list[float]], cost: float = 0.0) -> None:
+def seeds(root: Path, config: TrainConfig, rewards: list[list[float]], cost: float = 0.0) -> None:
     """Runs with seeds 0, 1, ... and these rewards by epoch."""
     for seed, course in enumerate(rewards):
         rows = [(reward, cost, float(cost == 0), reward * (cost == 0)) for reward in course]
-        write_run(root, dataclasses.replace(config, seed=seed), rows)  # type: ignore[type-var]
+        write_run(root, config.replace(seed=seed), rows)
 
 
 def test_the_table_has_a_row_for_each_run_and_epoch(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ GOAL = "SafetyPointGoal2-v0"
 
 
 def on_goal(config: TrainConfig) -> TrainConfig:
-    return dataclasses.replace(config, task=GOAL)
+    return config.replace(task=GOAL)
 
 
 def two_methods_on_two_tasks(root: Path) -> None:
@@ -238,7 +237,7 @@ def test_a_setting_that_differs_between_tasks_alone_makes_no_row(tmp_path: Path)
     seeds(tmp_path, SB, [[1.0] * 3])
     seeds(tmp_path, toy(beta=0.9), [[1.0] * 3])
     for beta in (0.75, 0.9):
-        longer = dataclasses.replace(on_goal(SB), total_steps=400, hidden=(32,), beta=beta)
+        longer = on_goal(SB).replace(total_steps=400, hidden=(32,), beta=beta)
         seeds(tmp_path, longer, [[2.0] * 4])
     first, second = overall(collect(tmp_path).table).to_pylist()
     assert [(row["beta"], row["tasks"], row["runs"]) for row in (first, second)] == [(0.75, 2, 2), (0.9, 2, 2)]
@@ -250,7 +249,7 @@ def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path
     seeds(tmp_path, toy(beta=0.9), [[1.0] * 3])
     seeds(tmp_path, toy(algo="ppo_lag"), [[1.0] * 3])
     seeds(tmp_path, on_goal(toy(algo="ppo_lag")), [[1.0]])  # not complete
-    seeds(tmp_path, dataclasses.replace(CPO, task="SafetyCarGoal2-v0"), [[1.0] * 3])
+    seeds(tmp_path, CPO.replace(task="SafetyCarGoal2-v0"), [[1.0] * 3])
     output = io.StringIO()
     collect_runs(tmp_path, console=Console(file=output, width=200))
     said = output.getvalue()
@@ -310,7 +309,7 @@ def test_an_interval_resamples_every_task_by_itself() -> None:
 
 def test_safety_over_all_tasks_has_an_interval_stratified_by_task(tmp_path: Path) -> None:
     seeds(tmp_path, SB, [[1.0] * 3] * 2)
-    other = dataclasses.replace(SB, task="SafetyPointGoal2-v0")
+    other = SB.replace(task="SafetyPointGoal2-v0")
     seeds(tmp_path, other, [[1.0] * 3] * 2, cost=1.0)
     (row,) = overall(collect(tmp_path).table).to_pylist()
     assert (row["tasks"], row["runs"]) == (2, 4)

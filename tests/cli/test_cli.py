@@ -8,7 +8,7 @@ import pytest
 
 import sbtrpo
 from sbtrpo.cli import app as cli
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import catalogue
 from sbtrpo.envs.layout import LayoutError
 from sbtrpo.runs.folder import RunFolder
 
@@ -87,9 +87,9 @@ def test_algorithms_lists_every_method_in_order(
     monkeypatch.setenv("COLUMNS", "250")  # no line is broken
     assert cli.main(["algorithms"]) == 0
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    shown = [line for line in lines if line.split(" ")[0] in METHODS]
-    assert [line.split(" ")[0] for line in shown] == list(METHODS)
-    for line, method in zip(shown, METHODS.values(), strict=True):
+    shown = [line for line in lines if line.split(" ")[0] in catalogue.BUILT_IN]
+    assert [line.split(" ")[0] for line in shown] == list(catalogue.BUILT_IN)
+    for line, method in zip(shown, catalogue.entries(), strict=True):
         assert method.summary in line
         assert method.source in line
 
@@ -101,7 +101,7 @@ def test_algorithms_shows_one_with_its_settings_and_quirks(
     monkeypatch.setenv("COLUMNS", "250")
     assert cli.main(["algorithms", name]) == 0
     text = capsys.readouterr().out
-    method = METHODS["c_trpo"]
+    method = catalogue.method("c_trpo")
     for part in (method.title, method.summary, method.source):
         assert part in text
     rows = [line.split() for line in text.splitlines() if line.strip()]
@@ -129,15 +129,12 @@ def test_unknown_algorithm_is_one_line_with_the_nearest_name(capsys: pytest.Capt
     assert captured.err.startswith("sbtrpo: there is no algorithm 'ppo-lagg'; did you mean ppo_lag")
 
 
-def test_settings_that_a_method_does_not_use_are_left_out_aloud(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_that_change_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--num-envs", "2", "--steps-per-epoch", "200", "--total-steps", "200", "--quiet"]
-    command = ["train", "ToyCorridor-v0", "--algo", "trpo", "--beta", "0.6", "--clip", "0.3", *size]
+    command = ["train", "ToyCorridor-v0", "--critic-passes", "3", "--critic-l2", "0.1", *size]
     assert cli.main([*command, "--out", str(tmp_path / "run")]) == 0
-    assert capsys.readouterr().err == "sbtrpo: beta, clip left out, which trpo does not use\n"
-    config = RunFolder.open(tmp_path / "run").config
-    assert (config.clip, config.beta) == (None, None)
+    assert capsys.readouterr().err == "sbtrpo: critic_l2, critic_passes change nothing with advantage mc\n"
+    assert RunFolder.open(tmp_path / "run").config.get("critic_passes") == 3
 
 
 def test_module_runs_as_a_command() -> None:

@@ -1,34 +1,37 @@
-"""Settings that are left open take the values of the published code, and explicit ones win."""
+"""Settings that are left out have the values of the published code, and explicit ones win."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
 
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import declared
 
-OPEN = [field.name for field in dataclasses.fields(TrainConfig) if field.default is None]
-
-# The specification's table of hyperparameters, written out: nothing here is read from the catalogue.
+# The specification's table of hyperparameters, written out: nothing here is read from the methods.
+ALL = {"gae_lambda": 0.95, "baseline_ridge": 1e-3, "critic_l2": 1e-3, "max_grad_norm": 40.0}
+LINE_SEARCH = {"line_search_fraction": 0.8, "line_search_first": 1.0}
 TRPO_TYPE = {
+    **ALL, **LINE_SEARCH, "critic_minibatches": 0,
     "advantage": "gae", "target_kl": 0.01, "cg_iterations": 15, "cg_damping": 0.1, "cg_tolerance": 0.0,
     "line_search_tries": 15, "critic_batch": 128, "critic_learning_rate": 1e-3, "critic_passes": 10,
     "kl_reduction": "mean_over_dims", "cg_epsilon": 1e-6, "bootstrap_raw_observation": True,
 }  # fmt: skip
 PPO_TYPE = {
+    **ALL, "policy_minibatches": 0,
     "advantage": "gae", "target_kl": 0.02, "learning_rate": 3e-4, "policy_batch": 64, "policy_passes": 40, "clip": 0.2,
     "critic_learning_rate": 3e-4, "bootstrap_raw_observation": True,
 }  # fmt: skip
 SB_TRPO = {
+    **ALL, **LINE_SEARCH, "critic_minibatches": 0,
     "target_kl": 0.01, "cg_iterations": 50, "cg_damping": 0.02, "cg_tolerance": 0.05, "cg_epsilon": 0.0,
     "line_search_tries": 100, "beta": 0.75, "solver": "convex", "critic_batch": 128, "critic_learning_rate": 1e-3,
     "critic_passes": 10, "kl_reduction": "mean_over_dims", "bootstrap_raw_observation": True,
 }  # fmt: skip
-COSTLY = {"first_cost_zero": True}
-ADAM = {"multiplier_init": 0.001, "multiplier_rate": 0.035}
+COSTLY = {"cost_limit": 0.0, "first_cost_zero": True}
+ADAM = {"multiplier_init": 0.001, "multiplier_rate": 0.035, "multiplier_max": None}
 PUBLISHED: dict[str, dict[str, Any]] = {
     "sb-trpo": {**SB_TRPO, "advantage": "mc"},
     "sb-trpo_rcritic": {**SB_TRPO, "advantage": "gae-reward"},
@@ -48,11 +51,12 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "c_trpo": {**TRPO_TYPE, **COSTLY, "critic_batch": 256, "barrier": 1.0, "hysteresis": 1.0},
     "c3po": {
         **PPO_TYPE, **COSTLY, "target_kl": 0.01, "policy_batch": 128, "policy_passes": 10, "critic_batch": 128,
-        "critic_passes": 10, "penalty": 50.0, "penalty_start": 0.1, "omega": 0.05, "stale_critic_clip": True,
+        "critic_passes": 10, "critic_minibatches": 0, "penalty": 50.0, "penalty_start": 0.1,
+        "omega": 0.05, "stale_critic_clip": True,
     },
     "crpo": {**TRPO_TYPE, **COSTLY, "tolerance": 0.0},
     "pcrpo": {**TRPO_TYPE, **COSTLY, "slack_above": 5.0, "slack_below": -5.0},
-    "appo": {**PPO_TYPE, **COSTLY, "multiplier_init": 0.001, "multiplier_rate": 0.2, "sigma": 0.1},
+    "appo": {**PPO_TYPE, **COSTLY, **ADAM, "multiplier_rate": 0.2, "sigma": 0.1},
     "trpo": TRPO_TYPE,
     "ppo": PPO_TYPE,
 }  # fmt: skip
@@ -62,19 +66,18 @@ CORRECTED = {
 }  # fmt: skip
 
 
-def resolved(**settings: Any) -> dict[str, Any]:
-    """The settings that were open and are no more."""
-    config = TrainConfig(**settings).resolved()
-    return {name: getattr(config, name) for name in OPEN if getattr(config, name) is not None}
+def of_the_method(**settings: Any) -> dict[str, Any]:
+    """The settings of a run that are not every run's."""
+    return {k: v for k, v in TrainConfig(**settings).settings().items() if k not in declared(RunSettings)}
 
 
 def test_every_method_is_in_the_table() -> None:
-    assert set(PUBLISHED) == set(METHODS)
+    assert set(PUBLISHED) == set(catalogue.BUILT_IN)
 
 
 @pytest.mark.parametrize("algo", PUBLISHED)
-def test_open_settings_take_the_published_values_and_no_others(algo: str) -> None:
-    assert resolved(algo=algo) == PUBLISHED[algo]
+def test_a_method_has_these_settings_with_the_published_values_and_no_others(algo: str) -> None:
+    assert of_the_method(algo=algo) == PUBLISHED[algo]
 
 
 @pytest.mark.parametrize("algo", PUBLISHED)
@@ -82,29 +85,27 @@ def test_corrected_settings_differ_in_the_quirks_alone(algo: str) -> None:
     expected = {name: CORRECTED.get(name, value) for name, value in PUBLISHED[algo].items()}
     if algo == "cup":
         expected["multiplier_max"] = 2.0
-    assert resolved(algo=algo, fidelity="corrected") == expected
+    assert of_the_method(algo=algo, fidelity="corrected") == expected
 
 
 def test_settings_common_to_all_are_the_published_ones() -> None:
     config = TrainConfig()
-    assert (config.gamma, config.gae_lambda, config.hidden) == (0.99, 0.95, (64, 64))
-    assert (config.max_grad_norm, config.critic_l2, config.line_search_fraction) == (40.0, 0.001, 0.8)
+    assert (config.gamma, config.hidden, config.fidelity) == (0.99, (64, 64), "paper")
     assert (config.num_envs, config.steps_per_epoch, config.epochs) == (20, 20_000, 1000)
-    assert (config.cost_limit, config.line_search_first, config.fidelity) == (0.0, 1.0, "paper")
 
 
 def test_c_trpos_critics_have_other_minibatches_on_the_hopper() -> None:
     batches = [
-        TrainConfig(algo="c_trpo", task=task, fidelity=fidelity).resolved().critic_batch
+        TrainConfig(algo="c_trpo", task=task, fidelity=fidelity).get("critic_batch")
         for task in ("SafetySwimmerVelocity-v1", "SafetyHopperVelocity-v1")
         for fidelity in ("paper", "corrected")
     ]
     assert batches == [256, 256, 128, 128]
 
 
-@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("name", sorted({name for settings in PUBLISHED.values() for name in settings}))
 def test_explicit_settings_win_over_a_methods_own(name: str) -> None:
-    owner = next(algo for algo in PUBLISHED if name in PUBLISHED[algo])
+    owner = next(algo for algo in PUBLISHED if PUBLISHED[algo].get(name) is not None)
     own = PUBLISHED[owner][name]
     if isinstance(own, bool):
         other: Any = not own
@@ -113,15 +114,15 @@ def test_explicit_settings_win_over_a_methods_own(name: str) -> None:
     else:
         other = own + 1 if isinstance(own, int) else own / 2 + (1e-3 if own == 0 else 0)
     for fidelity in ("paper", "corrected"):
-        found = resolved(algo=owner, fidelity=fidelity, **{name: other})
-        assert found[name] == other
-        assert found == resolved(algo=owner, fidelity=fidelity) | {name: other}
+        given = of_the_method(algo=owner, fidelity=fidelity, **{name: other})
+        assert given[name] == other
+        assert given == of_the_method(algo=owner, fidelity=fidelity) | {name: other}
 
 
-def test_resolving_twice_changes_nothing() -> None:
+def test_a_config_made_of_all_its_settings_is_the_same() -> None:
     for algo in PUBLISHED:
-        once = TrainConfig(algo=algo).resolved()
-        assert once.resolved() == once
+        once = TrainConfig(algo=algo, fidelity="corrected")
+        assert TrainConfig(**once.settings()) == once
 
 
 # ---- names ---------------------------------------------------------------------------------------------------------
@@ -162,8 +163,8 @@ def test_digests_tell_settings_apart_but_not_what_does_not_change_a_run() -> Non
     other: list[dict[str, Any]] = [
         {"algo": "ppo_lag"}, {"multiplier_max": 2.0}, {"cost_limit": 25.0}, {"fidelity": "corrected"}, {"gamma": 0.9},
     ]  # fmt: skip
-    digests = {dataclasses.replace(base, **change).digest() for change in other}
-    assert {dataclasses.replace(base, **change).digest() for change in same} == {base.digest()}
+    digests = {base.replace(**change).digest() for change in other}
+    assert {base.replace(**change).digest() for change in same} == {base.digest()}
     assert len(digests | {base.digest()}) == len(other) + 1
 
 
@@ -173,13 +174,13 @@ def test_digests_tell_settings_apart_but_not_what_does_not_change_a_run() -> Non
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"cost_limit": -1.0}, "cost_limit must be >= 0, got -1.0; use 0 for a hard constraint"),
-        ({"clip": 1.5}, "clip must be between 0 and 1, got 1.5"),
-        ({"policy_batch": 0}, "policy_batch must be at least 1, got 0"),
-        ({"multiplier_rate": -0.1}, "multiplier_rate must be at least 0, got -0.1"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        ({"algo": "cpo", "cost_limit": -1.0}, "cost_limit must be >= 0, got -1.0; use 0 for a hard constraint"),
+        ({"algo": "ppo", "clip": 1.5}, "clip must be between 0 and 1, got 1.5"),
+        ({"algo": "ppo", "policy_batch": 0}, "policy_batch must be at least 1, got 0"),
+        ({"algo": "ppo_lag", "multiplier_rate": -0.1}, "multiplier_rate must be at least 0, got -0.1"),
+        ({"algo": "ppo", "learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
         ({"beta": 1.1}, "beta must be between 0"),
-        ({"slack_above": -1.0, "slack_below": 1.0}, "slack_below .* must not lie above slack_above"),
+        ({"algo": "pcrpo", "slack_above": -1.0, "slack_below": 1.0}, "slack_below .* must not lie above slack_above"),
         ({"slack_above": -6.0, "algo": "pcrpo"}, "slack_below .* must not lie above slack_above"),
         ({"steps_per_epoch": 999}, "steps_per_epoch must be a multiple of num_envs"),
         ({"total_steps": 100}, "must hold at least one epoch"),
@@ -188,7 +189,7 @@ def test_digests_tell_settings_apart_but_not_what_does_not_change_a_run() -> Non
 )
 def test_settings_that_cannot_be_meant_are_refused_in_a_sentence(settings: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
-        TrainConfig(**settings).resolved()
+        TrainConfig(**settings)
 
 
 @pytest.mark.parametrize("algo", ["cup", "c_trpo"])

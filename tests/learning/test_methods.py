@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import catalogue
 from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.evaluation import play
+from tests.settings import config_of
 
 pytestmark = pytest.mark.slow
 
@@ -56,9 +56,9 @@ class Run:
     """
 
     def __init__(self, algo: str, seed: int, limit: float, epochs: int, judged: int = 0, **settings: Any) -> None:
-        chosen = {**SMALL, **FASTER[METHODS[algo].family], **settings}
+        chosen = {**SMALL, **FASTER[catalogue.method(algo).family], **settings}
         steps = chosen["steps_per_epoch"] * epochs
-        trainer = Trainer(TrainConfig(algo=algo, seed=seed, cost_limit=limit, total_steps=steps, **chosen))
+        trainer = Trainer(config_of(algo, seed=seed, cost_limit=limit, total_steps=steps, **chosen))
         self.rows: list[dict[str, float]] = []
         for epoch in range(epochs):
             fresh = {}
@@ -85,7 +85,7 @@ ENOUGH = 3.0
 """Reward that takes walking: 0.06 a step of the 0.1 that are to be had without cost."""
 SWINGING = ["cpo", "pcpo", "crpo"]
 IGNORANT = ["trpo", "ppo"]
-LIMITED = [name for name in METHODS if not name.startswith("sb-trpo") and name not in IGNORANT]
+LIMITED = [name for name in catalogue.BUILT_IN if not name.startswith("sb-trpo") and name not in IGNORANT]
 KEEPING = [name for name in LIMITED if name not in SWINGING]
 
 HEAD_START = {"multiplier_init": 2.0}

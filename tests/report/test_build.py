@@ -173,8 +173,9 @@ def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_it_reads_what_a_benchmark_collects(tmp_path: Path) -> None:
     for algo, seed in (("sb-trpo", 0), ("sb-trpo", 1), ("ppo_lag", 0)):
-        rate = 1e-4 if algo == "ppo_lag" else None  # a setting whose name is also a metric's
-        config = TrainConfig("ToyCorridor-v0", algo, seed, 4, 200, 500, hidden=(8,), learning_rate=rate)
+        rate = {"learning_rate": 1e-4} if algo == "ppo_lag" else {}  # a setting whose name is also a metric's
+        sizes = {"num_envs": 4, "steps_per_epoch": 200, "total_steps": 500, "hidden": (8,)}
+        config = TrainConfig(task="ToyCorridor-v0", algo=algo, seed=seed, **sizes, **rate)
         train(config, tmp_path / "runs" / f"{algo}{seed}", quiet=True)
     runs = read_runs(collect(tmp_path / "runs").table)
     assert [(run.variant.title, run.seed, run.finished) for run in runs.usual] == [

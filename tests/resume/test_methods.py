@@ -16,14 +16,15 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Batch, Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import catalogue
 from sbtrpo.learning.training import Trainer, TrainingError
 from sbtrpo.runs import checkpoint
 from sbtrpo.runs.folder import RunFolder
 from tests.algorithms.samples import COMMON
+from tests.settings import config_of, quirks_of
 
-TRUST_REGION = [name for name, method in METHODS.items() if method.family == "trust region"]
-
+METHODS = list(catalogue.BUILT_IN)
+TRUST_REGION = [name for name in METHODS if catalogue.method(name).family == "trust region"]
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -32,8 +33,8 @@ def toy(algo: str, steps_per_world: int = 50, **settings: Any) -> TrainConfig:
     """Four worlds, episodes of 50 steps; with seed 3 every method knows cost from the start."""
     small: dict[str, Any] = {"hidden": (8, 8), "threads": 1, "policy_passes": 3, "critic_passes": 2, "cost_limit": 5.0}
     epoch = 4 * steps_per_world
-    return TrainConfig(
-        task="ToyCorridor-v0", algo=algo, seed=3, num_envs=4, steps_per_epoch=epoch, total_steps=20 * epoch,
+    return config_of(
+        algo, task="ToyCorridor-v0", seed=3, num_envs=4, steps_per_epoch=epoch, total_steps=20 * epoch,
         **small | settings,
     )  # fmt: skip
 
@@ -62,7 +63,7 @@ def test_a_restored_method_continues_byte_for_byte(algo: str, tmp_path: Path) ->
 def test_a_run_stopped_in_the_middle_resumes_to_the_same_metrics(
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = dataclasses.replace(toy(algo, cost_limit=15.0), total_steps=800)
+    config = toy(algo, cost_limit=15.0).replace(total_steps=800)
     whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
     check = Trainer.check
 
@@ -132,7 +133,7 @@ def test_an_epoch_without_a_finished_episode_reads_the_last_statistic(algo: str,
     assert [row["episodes"] for row in rows] == [0, 0, 4, 0, 4, 0]
     read = [row["cost_statistic"] for row in rows]
     assert read[:2] == [0.0, 0.0]
-    unread = fidelity == "paper" and "first_cost_zero" in METHODS[algo].quirks
+    unread = fidelity == "paper" and "first_cost_zero" in quirks_of(algo)
     assert rows[2]["cost"] > 0
     assert read[2] == (0.0 if unread else rows[2]["cost"])
     assert read[3] == rows[3]["cost"] == rows[2]["cost"]
@@ -145,7 +146,7 @@ def test_an_epoch_without_a_finished_episode_reads_the_last_statistic(algo: str,
 
 
 def test_a_run_whose_first_epochs_have_no_episode_is_logged_and_finished(tmp_path: Path) -> None:
-    config = dataclasses.replace(toy("ppo_lag", 20), total_steps=400)
+    config = toy("ppo_lag", 20).replace(total_steps=400)
     folder = RunFolder.open(sbtrpo.train(config, tmp_path / "run", quiet=True))
     metrics = folder.metrics()
     assert np.isnan(metrics["cost"]).tolist() == [True, True, False, False, False]

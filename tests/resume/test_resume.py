@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import signal
 import subprocess
@@ -28,12 +27,11 @@ SMALL = TrainConfig(num_envs=4, steps_per_epoch=400, total_steps=2_000, seed=1)
 
 def flags(config: TrainConfig) -> list[str]:
     """The command-line flags of what differs from the defaults."""
-    default = TrainConfig()
-    changed = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    default = TrainConfig().settings()
     return [
         part
-        for name, value in changed.items()
-        if value != getattr(default, name)
+        for name, value in config.settings().items()
+        if value != default[name]
         for part in (f"--{name.replace('_', '-')}", str(value))
     ]
 
@@ -59,7 +57,7 @@ def wait_for_row(run: Path, process: subprocess.Popen[str], count: int) -> None:
 @pytest.mark.slow
 def test_a_run_killed_ten_times_resumes_to_the_same_metrics(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    config = dataclasses.replace(TOY, total_steps=60_000)  # long enough that ten kills fall within it
+    config = TOY.replace(total_steps=60_000)  # long enough that ten kills fall within it
     sbtrpo.train(config, whole, quiet=True)
     rng = np.random.default_rng(0)
     process = start("train", *flags(config), "--out", str(killed))
@@ -92,7 +90,7 @@ def test_a_restored_trainer_continues_bit_for_bit(config: TrainConfig, advantage
     """Through a checkpoint on disk, with critics, baselines, sleeping bodies and all."""
     from sbtrpo.runs import checkpoint
 
-    config = dataclasses.replace(config, advantage=advantage, critic_passes=2)
+    config = config.replace(advantage=advantage, critic_passes=2)
     trainer = Trainer(config)
     for _ in range(2):
         trainer.run_epoch()
@@ -107,17 +105,17 @@ def test_a_restored_trainer_continues_bit_for_bit(config: TrainConfig, advantage
 
 
 def test_the_same_seed_gives_the_same_metrics_at_one_and_two_threads(tmp_path: Path) -> None:
-    runs = [sbtrpo.train(dataclasses.replace(SMALL, threads=n), tmp_path / str(n), quiet=True) for n in (1, 2)]
+    runs = [sbtrpo.train(SMALL.replace(threads=n), tmp_path / str(n), quiet=True) for n in (1, 2)]
     one, two = ((run / "metrics.csv").read_bytes() for run in runs)
     assert one == two
-    other = sbtrpo.train(dataclasses.replace(SMALL, seed=2), tmp_path / "other", quiet=True)
+    other = sbtrpo.train(SMALL.replace(seed=2), tmp_path / "other", quiet=True)
     assert (other / "metrics.csv").read_bytes() != one
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = dataclasses.replace(TOY, total_steps=3_000)
+    config = TOY.replace(total_steps=3_000)
     whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
     run = sbtrpo.train(config, tmp_path / "damaged", quiet=True)
     tensors = run / "checkpoints" / "epoch-000006" / "state.safetensors"

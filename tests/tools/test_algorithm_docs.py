@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
-import dataclasses
+import importlib
+import inspect
+import pkgutil
 import shutil
 from pathlib import Path
 
 import pytest
 
-from sbtrpo.algorithms import IMPLEMENTATIONS
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import METHODS, QUIRKS, Method
+import sbtrpo.algorithms
+from sbtrpo.algorithms import Method
+from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config.catalogue import Entry
+from sbtrpo.config.settings import declared
 from sbtrpo.tools import algorithm_docs
 
 PAGES = Path(__file__).parents[2] / "docs" / "algorithms"
-FIELDS = {field.name for field in dataclasses.fields(TrainConfig)}
+METHODS = {name: catalogue.method(name) for name in catalogue.BUILT_IN}
 
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 
 
 def test_catalogue_and_implementations_name_the_same_methods() -> None:
-    assert list(IMPLEMENTATIONS) == list(METHODS)
+    modules = [
+        importlib.import_module(f"sbtrpo.algorithms.{m.name}") for m in pkgutil.iter_modules(sbtrpo.algorithms.__path__)
+    ]
+    classes = [kind for module in modules for kind in vars(module).values() if inspect.isclass(kind)]
+    implemented = {kind for kind in classes if issubclass(kind, Method) and not inspect.isabstract(kind)}
+    assert implemented == {method.implementation for method in METHODS.values()}
 
 
 @every_method
-def test_every_setting_of_the_catalogue_is_a_setting(method: Method) -> None:
-    named = {*method.settings, *method.paper, *method.quirks, *(k for own in method.per_task.values() for k in own)}
-    assert named <= FIELDS
-    assert set(method.quirks) <= set(QUIRKS)
-
-
-def test_every_quirk_is_a_setting_that_concerns_some_method() -> None:
-    assert set(QUIRKS) <= FIELDS
-    assert set(QUIRKS) == {name for method in METHODS.values() for name in method.quirks}
+def test_what_is_other_on_some_tasks_is_a_setting(method: Entry) -> None:
+    for task, settings in method.settings.per_task.items():
+        assert task in sbtrpo.task_ids()
+        assert set(settings) <= set(declared(method.settings))
 
 
 @every_method
-def test_every_method_has_a_page_with_all_sections(method: Method) -> None:
+def test_every_method_has_a_page_with_all_sections(method: Entry) -> None:
     page = (PAGES / algorithm_docs.page(method)).read_text(encoding="utf-8")
     headings = [line.removeprefix("## ") for line in page.splitlines() if line.startswith("## ")]
     expected = ["Idea", "Update", "Implementation details", "Switches", "At cost limit 0", "Settings"]
     assert [heading for heading in headings if heading in expected] == expected
-    assert f"sbtrpo/algorithms/{IMPLEMENTATIONS[method.name].__module__.split('.')[-1]}.py" in page
+    assert f"sbtrpo/algorithms/{method.implementation.__module__.split('.')[-1]}.py" in page
 
 
 def test_variants_of_sb_trpo_share_a_page_and_no_page_is_an_orphan() -> None:
@@ -50,15 +54,20 @@ def test_variants_of_sb_trpo_share_a_page_and_no_page_is_an_orphan() -> None:
 
 
 @every_method
-def test_settings_show_what_a_run_resolves_to_and_what_the_paper_prints(method: Method) -> None:
+def test_settings_show_what_a_run_has_and_what_the_paper_prints(method: Entry) -> None:
     rows = {name: (default, printed) for name, default, printed, _ in algorithm_docs.settings(method).rows}
-    assert {*method.settings, *method.paper, "gamma", "hidden"} <= set(rows)
-    config = TrainConfig(algo=method.name).resolved()
+    items = declared(method.settings)
+    quirks = {name for name, *_ in algorithm_docs.quirks(method).rows}
+    assert quirks == {name for name, item in items.items() if item.is_quirk}
+    assert {*items, "gamma", "hidden"} == {*rows, *quirks}
+    config = TrainConfig(algo=method.name)
     for name, (default, printed) in rows.items():
-        value = getattr(config, name)
-        assert value is not None
-        assert default == " ".join(map(str, value)) if isinstance(value, tuple) else type(value)(default) == value
-        assert bool(printed) == (name in method.paper)
+        value = config.get(name)
+        if value is None or isinstance(value, tuple):
+            assert default == ("–" if value is None else " ".join(map(str, value)))
+        else:
+            assert type(value)(default) == value
+        assert bool(printed) == (name in items and items[name].rule.paper is not None)
 
 
 def test_generated_tables_are_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,6 +22,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
+from tests.settings import concerning
 
 FOLDER = Path(os.environ.get("SBTRPO_UPDATES") or Path(__file__).parent.parent / "data" / "updates")
 ALGORITHMS = {
@@ -105,14 +106,20 @@ def updates(name: str, run: dict[str, Any]) -> Iterator[Update]:
 
 def settings(name: str, run: dict[str, Any]) -> TrainConfig:
     """Our settings for a recorded run: the published ones at its sizes."""
+    sizes = concerning(
+        ALGORITHMS[name],
+        cost_limit=run["cost_limit"] or 0.0,
+        policy_batch=run["batch_size"],
+        critic_batch=run["batch_size"],
+        policy_passes=run["learning_iters"],
+        critic_passes=run["learning_iters"],
+    )
     own: dict[str, Any] = {"multiplier_init": 0.0, "multiplier_rate": 0.0} if name == "natural_pg" else {}
-    config = TrainConfig(
+    return TrainConfig(
         task="ToyCorridor-v0", algo=ALGORITHMS[name], num_envs=4, steps_per_epoch=run["steps_per_epoch"],
-        total_steps=run["epochs"] * run["steps_per_epoch"], cost_limit=run["cost_limit"] or 0.0,
-        target_kl=run["target_kl"], hidden=tuple(run["hidden_sizes"]), policy_batch=run["batch_size"],
-        critic_batch=run["batch_size"], policy_passes=run["learning_iters"], critic_passes=run["learning_iters"], **own,
+        total_steps=run["epochs"] * run["steps_per_epoch"], target_kl=run["target_kl"],
+        hidden=tuple(run["hidden_sizes"]), **sizes, **own,
     )  # fmt: skip
-    return config.resolved()
 
 
 class Replay:
@@ -127,8 +134,8 @@ class Replay:
         generator = torch.Generator().manual_seed(0)
         self.policy = Policy(OBSERVATIONS, ACTIONS, self.config.hidden, generator)
         self.policy.params = [tensor.to(dtype) for tensor in self.policy.params]
-        self.critics = Critics(2, OBSERVATIONS, self.config.hidden, self.config.critic_learning_rate, generator)
-        self.method: Method = make_method(self.policy, self.critics, self.config, generator)
+        self.critics = Critics(2, OBSERVATIONS, self.config.hidden, self.config.method.critic_learning_rate, generator)
+        self.method: Method[Any] = make_method(self.policy, self.critics, self.config, generator)
 
     def load(self, before: Parts) -> None:
         self.policy.set(torch.from_numpy(before.actor.copy()))
