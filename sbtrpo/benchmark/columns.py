@@ -39,6 +39,16 @@ def label(config: TrainConfig) -> str:
     return f"{entry.label} ({Path(place).name if place.endswith('.py') else place})"
 
 
+def short_version(identity: str) -> str:
+    """A version in a few letters: of a file those that tell its contents apart, of a class in a module the module.
+
+    >>> short_version("MyMethod@3f2a9c1b20aa"), short_version("package.module:MyMethod")
+    ('3f2a9c1b', 'package.module')
+    """
+    _, in_file, digest = identity.rpartition("@")
+    return digest[:8] if in_file else identity.rpartition(":")[0]
+
+
 def _is_listed(name: str) -> bool:
     try:
         catalogue.method(name)

@@ -11,10 +11,11 @@ import pyarrow
 import pyarrow.csv
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
-from sbtrpo.benchmark.columns import constraint_metrics, constraint_names
+from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
 from sbtrpo.benchmark.plan import Plan, run_path, with_kept_methods
 from sbtrpo.benchmark.ray import RayLauncher
@@ -191,7 +192,8 @@ def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Tab
     table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
     for row in rows:
         seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
-        table.add_row(*_words(row, ("algo", *shown)), seeds, *(_plus_minus(row, metric) for metric in METRICS))
+        named = map(escape, _words(row, ("algo", *shown)))
+        table.add_row(*named, seeds, *(_plus_minus(row, metric) for metric in METRICS))
     return table
 
 
@@ -201,24 +203,31 @@ def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints:
         for name in constraints:
             cost, safety = constraint_metrics(name)
             if row[f"{cost}_mean"] is not None:
-                numbers = _plus_minus(row, cost), _plus_minus(row, safety)
-                table.add_row(*_words(row, ("algo", *shown)), name, *numbers)
+                named = map(escape, [*_words(row, ("algo", *shown)), name])
+                table.add_row(*named, _plus_minus(row, cost), _plus_minus(row, safety))
     return table
 
 
 def _table(title: str, labels: Iterable[str], numbers: Iterable[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
     for name in labels:
-        table.add_column(name)
+        table.add_column("version" if name == VERSION else name)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
 def _words(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """Settings as the terminal shows them; lists, such as names of constraints, without brackets."""
-    values = (row[name] for name in names)
-    return ["" if v is None else " ".join(map(str, v)) if isinstance(v, list) else str(v) for v in values]
+    """Settings as the terminal shows them."""
+    return [_word(name, row[name]) for name in names]
+
+
+def _word(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name == VERSION:
+        return short_version(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _overall_table(aggregate: Overall) -> Table:
@@ -234,7 +243,7 @@ def _overall_table(aggregate: Overall) -> Table:
             f"{row[f'{name}_iqm']:.2f} ({row[f'{name}_iqm_low']:.2f} to {row[f'{name}_iqm_high']:.2f})"
             for name in ("safety_probability", "normalised_safe_reward")
         )
-        table.add_row(*_words(row, ("algo", *shown)), str(row["runs"]), *numbers)
+        table.add_row(*map(escape, _words(row, ("algo", *shown))), str(row["runs"]), *numbers)
     return table
 
 

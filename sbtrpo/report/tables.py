@@ -62,6 +62,8 @@ def main_across_seeds(runs: Runs, half: str) -> Table:
 def _main_table(runs: Runs, half: str, name: str, how: str, values: str, get: Get | None = None) -> Table:
     what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
     rows = [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)]
+    if not rows:
+        raise Missing("no runs of the paper's methods at cost limit 0 and with their own settings")
     return _pair_table(f"{name}_{half}", f"Final {what}{how}", rows, runs, half, caption=f"{values} {LEGEND}", get=get)
 
 
@@ -147,10 +149,7 @@ def others(runs: Runs, half: str) -> Table:
 
 
 def _main_variants(runs: Runs) -> list[Variant]:
-    variants = [variant for variant in runs.variants if variant.plain and variant.algo in paper.METHODS]
-    if not variants:
-        raise Missing("no runs of the paper's methods at cost limit 0 and with their own settings")
-    return variants
+    return [variant for variant in runs.variants if variant.plain and variant.algo in paper.METHODS]
 
 
 def _pair_table(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sbtrpo.benchmark.columns import VERSION
+from sbtrpo.benchmark.columns import VERSION, short_version
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import declared
@@ -169,8 +169,7 @@ def phrase(name: str, value: Any) -> str:
         several = "s" if len(value) > 1 else ""
         return _CONSTRAINTS.get(value, f"constraint{several} {', '.join(value)}")
     if name == VERSION:
-        place, _, digest = str(value).rpartition("@")
-        return f"version {digest[:8]}" if place else f"of {digest.rpartition(':')[0]}"
+        return f"{'version' if '@' in value else 'of'} {short_version(value)}"
     if isinstance(value, tuple):
         text = (", " if name in _PHRASES else " ").join(map(_number, value))
     else:
