@@ -33,7 +33,7 @@ def gradient(algo: str, settings: dict[str, Any]) -> Any:
     method.lagrange([60.0] * len(method.multipliers))
     method.use(form)
     samples, log_std = method.start(batch).samples, copy_of(method.actor.log_std)
-    fixed = method.prepare(samples, 20.0, 0.0)
+    fixed = method.prepare(samples, [20.0], 0.0)
     noise = torch.randn(len(method.actor.stack.theta), generator=torch.Generator().manual_seed(0))
     method.actor.stack.theta += 0.08 * noise.to(method.actor.stack.theta)
     method.objective(method.actor, samples, log_std, fixed)
