@@ -1,7 +1,7 @@
-"""What a user can mend: the command line shows these errors as one sentence."""
+"""Errors that a user can mend; the command line shows only their message."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """Its message says what to do."""
+    """An error whose message is one sentence that says what to do."""

@@ -1,4 +1,4 @@
-"""Files that appear whole: a kill leaves the old one or the new one."""
+"""Writes files so that after a kill either the old or the new version is there, whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 UNFINISHED = ".tmp-"
-"""Prefix of what is being written, and of what a kill may leave behind."""
+"""Prefix of a file or folder that is being written; a kill may leave it behind."""
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -18,8 +18,8 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk holds the names in a folder: a rename is safe only then."""
-    if os.name == "nt":  # Windows opens no folders
+    """Wait until the disk holds the names in a folder; before that, a power cut may undo a rename."""
+    if os.name == "nt":  # Windows cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -29,7 +29,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file so that a reader, and whoever comes after a kill, finds the old or the new one, whole."""
+    """Replace a file in one step: a reader finds the old or the new content, also after a kill."""
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     write_synced(unfinished, content)
     unfinished.replace(path)

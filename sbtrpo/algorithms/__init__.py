@@ -1,32 +1,66 @@
 """The methods: one file each, on one trust-region core and one first-order core.
 
-`Method`, `TrustRegionMethod` and `FirstOrderMethod` are what a method of one's own derives from.
+What a method of one's own needs is here: `TrustRegionMethod` or `FirstOrderMethod` to derive from, and what their
+functions take and return. See docs/own_method.md.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from sbtrpo.algorithms.base import Method
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings
-from sbtrpo.algorithms.trust_region import TrustRegionMethod, TrustRegionSettings
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Fixed
+from sbtrpo.algorithms.minibatches import Minibatch, Samples, Slopes
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    natural_gradient_step,
+    solve,
+)
 from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.errors import UserError
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import Policy
 
 __all__ = [
+    "Batch",
+    "Costs",
+    "Diagnostics",
     "FirstOrderMethod",
     "FirstOrderSettings",
+    "Fixed",
     "Method",
+    "Minibatch",
+    "Proposal",
+    "Samples",
+    "Slopes",
+    "Trial",
+    "TrustRegion",
     "TrustRegionMethod",
     "TrustRegionSettings",
     "make_method",
+    "natural_gradient_step",
+    "solve",
 ]
 
 
-def make_method(policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> Method[Any]:
-    """The method that a config names."""
-    method: Method[Any] = catalogue.method(config.algo).implementation(policy, critics, config, orders)
-    return method
+def make_method(
+    policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
+    names: Sequence[str] = ("c",),
+) -> Method[Any]:  # fmt: skip
+    """The method that a config names, for constraints of these names; see `Method`."""
+    implementation: type[Method[Any]] = catalogue.method(config.algo).implementation
+    taken = implementation.constraints_taken
+    if taken is not None and len(names) > taken:
+        number = "one constraint" if taken == 1 else f"{taken} constraints"
+        several = [entry.name for entry in catalogue.entries() if entry.implementation.constraints_taken is None]
+        raise UserError(
+            f"{config.algo} takes {number}; use `--constraints sum`, which adds them up, or a method that takes"
+            f" several ({', '.join(several)})"
+        )
+    return implementation(policy, critics, config, orders, names)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Pass, Samples, Slopes, clipped
+from typing_extensions import override
+
+from sbtrpo.algorithms.base import Costs
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import setting
@@ -27,6 +29,14 @@ class APPOSettings(PPOSettings, Lagrangian):
     """Weight of the quadratic penalty."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Penalty(Fixed):
+    """Of an update."""
+
+    factor: float
+    """f"""
+
+
 class APPO(PPO[APPOSettings]):
     """PPO with both objectives clipped."""
 
@@ -34,16 +44,18 @@ class APPO(PPO[APPOSettings]):
     summary = "PPO on an augmented Lagrangian: a multiplier and a quadratic penalty"
     source = "Dai et al., Augmented Proximal Policy Optimization for Safe RL (AAAI 2023); the authors' loss on our PPO"
     Settings = APPOSettings
-    _factor = 0.0
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ and the factor f."""
-        multiplier = self.lagrange(cost)
-        self._factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
-        return {"multiplier": multiplier, "penalty": self._factor}
+    constraints_taken = 1
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of both clipped surrogates."""
-        f, clip, rows = self._factor, self.settings.clip, found.rows
-        gain, harm = clipped(found.ratio, rows.advantage_r, clip), -clipped(found.ratio, -rows.advantage_c, clip)
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Penalty:
+        (cost,) = costs
+        (multiplier,) = self.lagrange(costs)
+        factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
+        return Penalty(factor=factor, report={"multiplier": multiplier, "penalty": factor})
+
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        f, clip, ratio = batch.fixed.factor, self.settings.clip, batch.ratio
+        gain, harm = clipped(ratio, batch.advantage_r, clip), -clipped(ratio, -batch.advantage_c, clip)
         return Slopes((f * harm - gain) / (1 + f))

@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from sbtrpo.algorithms.multipliers import Controlled, Lagrangian, Multiplier
+from sbtrpo.algorithms.multipliers import Controlled, Lagrangian, Multiplier, Multipliers
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings
 from sbtrpo.nets.critics import Critics
@@ -20,7 +20,28 @@ from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 
 Diagnostics = dict[str, float]
+Costs: TypeAlias = Sequence[float]
+"""Ĵ_c of each constraint, the cost of recent episodes."""
 S = TypeVar("S", bound=MethodSettings)
+
+
+def as_costs(costs: float | Costs) -> list[float]:
+    """A number for each constraint, where a plain one may stand for one constraint.
+
+    >>> as_costs(3.0), as_costs([3.0, 0.0])
+    ([3.0], [3.0, 0.0])
+    """
+    return list(costs) if isinstance(costs, Sequence) else [costs]
+
+
+def by_constraint(key: str, values: Sequence[float], names: Sequence[str]) -> Diagnostics:
+    """A number of each constraint: under `key` where there is one constraint, otherwise under `key_<name>`.
+
+    >>> by_constraint("multiplier", [0.1], ["c"]), by_constraint("multiplier", [0.1, 0.2], ["walls", "speed"])
+    ({'multiplier': 0.1}, {'multiplier_walls': 0.1, 'multiplier_speed': 0.2})
+    """
+    keys = [key] if len(names) == 1 else [f"{key}_{name}" for name in names]
+    return dict(zip(keys, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,7 @@ class Method(ABC, Generic[S]):
         critics: which it fits; None if its advantages need none.
         config: of the run, with the method's settings in it.
         orders: shuffles minibatches.
+        names: of the constraints, which are in the names of their numbers; "c" where there is one.
     """
 
     title: ClassVar[str] = ""
@@ -74,56 +96,65 @@ class Method(ABC, Generic[S]):
     """Where it was published, and the code whose behaviour fidelity "paper" has."""
     family: ClassVar[str] = ""
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
+    constraints_taken: ClassVar[int | None] = 1
+    """How many constraints it takes; None for any number."""
     may_stall: ClassVar[bool] = False
     """Whether updates without an acceptable step are part of the published method, however many."""
     in_one: ClassVar[bool] = False
     """Whether policy and critics are fitted in the same passes, so that all fails with the policy's part."""
 
-    def __init__(self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator) -> None:
+    def __init__(
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
+        names: Sequence[str] = ("c",),
+    ) -> None:  # fmt: skip
         assert isinstance(config.method, self.Settings)
-        self.policy, self.critics, self.orders = policy, critics, orders
+        self.policy, self.critics, self.orders, self.names = policy, critics, orders, tuple(names)
         self.config = config
         self.settings: S = config.method  # type: ignore[assignment]
-        self.multiplier: Multiplier | None = None
+        self.multipliers = Multipliers()
         if isinstance(config.method, Lagrangian | Controlled):
-            self.multiplier = config.method.multiplier()
+            self.multipliers = config.method.multipliers(len(self.names))
 
-    def update(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    @property
+    def multiplier(self) -> Multiplier | None:
+        """The multiplier of a single constraint; None for a method without."""
+        assert len(self.multipliers) <= 1
+        return next(iter(self.multipliers), None)
+
+    def update(self, batch: Batch, costs: float | Costs, progress: float) -> Diagnostics:
         """Change the policy and fit the critics; if the batch is not all numbers, everything stays as it was.
 
         Args:
             batch: one epoch's samples, at the policy's present parameters.
-            cost: Ĵ_c, the cost of recent episodes.
+            costs: Ĵ_c of each constraint, the cost of recent episodes.
             progress: share of the run that is over, in [0, 1).
         """
-        theta, own = flatten(self.policy.params), self.state_dict()
+        theta, state = flatten(self.policy.params), self.state_dict()
         critics = None if self.critics is None else self.critics.state_dict()
-        found = self.attempt(batch, cost, progress)
-        if not batch.finite or (found["skipped"] and self.in_one):
-            found |= {"skipped": 1.0, "accepted_step": 0.0}
+        diagnostics = self.attempt(batch, as_costs(costs), progress)
+        if not batch.finite or (diagnostics["skipped"] and self.in_one):
+            diagnostics |= {"skipped": 1.0, "accepted_step": 0.0}
             self.policy.set(theta)
-            self.load_state_dict(own)
+            self.load_state_dict(state)
             if self.critics is not None and critics is not None:
                 self.critics.load_state_dict(critics)
-        return found
+        return diagnostics
 
     @abstractmethod
-    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
+    def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         """An update, which leaves the policy alone and says `skipped` if its step would not be finite."""
 
-    def lagrange(self, cost: float) -> float:
-        """λ after it has taken in the episodes' cost."""
-        assert self.multiplier is not None
-        return self.multiplier.update(cost)
+    def lagrange(self, costs: float | Costs) -> list[float]:
+        """λ of each constraint after it has taken in the episodes' cost."""
+        return self.multipliers.update(as_costs(costs))
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next update depends on, beside policy, critics and the orders' generator."""
-        return {} if self.multiplier is None else {"multiplier": self.multiplier.state_dict()}
+        return self.multipliers.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        if self.multiplier is not None:
-            self.multiplier.load_state_dict(state["multiplier"])
+        self.multipliers.load_state_dict(state)
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Samples
-from sbtrpo.algorithms.p3o import P3O, P3OSettings
+from sbtrpo.algorithms.base import Costs, Diagnostics
+from sbtrpo.algorithms.first_order import Fixed, Samples
+from sbtrpo.algorithms.p3o import P3O, Hinge, P3OSettings
 from sbtrpo.config.settings import setting
 from sbtrpo.nets.critics import critic_losses
-from sbtrpo.nets.stack import Floats, clip_together
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.forms import rows_per_minibatch
 
 
 @dataclass(frozen=True)
@@ -59,40 +60,41 @@ class C3PO(P3O[C3POSettings]):
     source = "Milosevic et al., Central Path Proximal Policy Optimization (2025); code: the C-TRPO authors'"
     Settings = C3POSettings
 
-    _stale = 0.0
+    _stale: Any = 0.0
     """Norm of the critics' last gradient, which the published clipping counts, and shrinks, with the actor's."""
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """κ of this epoch, and the hinge's offset."""
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
+        (cost,) = costs
         c = self.settings
         room = c.limit - cost
-        self._weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)
-        self._offset = -min(room, c.omega * room)
-        return {"penalty": self._weight}
+        weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)
+        return Hinge(weight=weight, offset=-min(room, c.omega * room), report={"penalty": weight})
 
-    def passes(self, samples: Samples, rate: float) -> Diagnostics:
-        """The actor's passes, then the critics'."""
-        count, kl, _ = self.run(samples, rate, None)
+    @override
+    def passes(self, samples: Samples, rate: float, fixed: Fixed) -> Diagnostics:
+        count, kl, _ = self.run(samples, rate, None, fixed, self.objective)
         facts = {"passes": float(count), "kl_at_stop": kl}
         if self.critics is None or not len(samples.targets):
             return facts
         c, weights = self.settings, (2.0, 1.0)[: len(samples.targets)]
-        data = torch.from_numpy(samples.obs), torch.from_numpy(samples.targets)
+        rows = rows_per_minibatch(c.critic_batch, c.critic_minibatches, len(samples))
+        data = self.form.tensor(samples.obs), self.form.tensor(samples.targets)
         losses, self._stale = self.critics.fit(
-            *data, c.critic_batch, c.critic_passes, c.critic_l2, math.inf, self.orders, weights
+            *data, rows, c.critic_passes, c.critic_l2, math.inf, self.orders, weights
         )
         return {**facts, **critic_losses(losses)}
 
-    def clip(self, gradients: list[Floats]) -> None:
-        """Bound the norm; as published, with the critics' stale gradient beside the actor's."""
+    @override
+    def clip(self, gradients: list[Array]) -> None:
         beside = self._stale if self.settings.stale_critic_clip else 0.0
-        self._stale *= clip_together(gradients, self.settings.max_grad_norm, beside)
+        self._stale = self._stale * self.form.clip(gradients, self.settings.max_grad_norm, beside)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """With the norm of the critics' last gradient."""
-        return {**super().state_dict(), "stale": self._stale}
+        return {**super().state_dict(), "stale": float(self._stale)}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         super().load_state_dict(state)
         self._stale = float(state["stale"])

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -61,8 +62,9 @@ class CTRPO(TrustRegionMethod[CTRPOSettings]):
     may_stall = True
     _recovering = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The best step in the mode that the cost asks for."""
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = costs
         settings, limit = self.settings, self.settings.limit
         share = settings.hysteresis if self._recovering else 1.0
         self._recovering = not cost < share * limit

@@ -21,8 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -60,8 +61,9 @@ class CPO(TrustRegionMethod[CPOSettings]):
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The step of the case at hand."""
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = costs
         settings, c = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         g, b = gradients

@@ -1,8 +1,8 @@
-"""CPPO-PID (Stooke et al., 2020): PPO-Lag whose multiplier is a PID controller of the violation.
+"""CPPO-PID (Stooke et al., 2020): PPO-Lag whose multipliers are PID controllers of their violations.
 
-    λ = max(0, K_p P + I + K_d D)
+    λ_i = max(0, K_p P + I + K_d D)
 
-At limit 0 the integral I never falls and has no bound: λ grows for as long as there is any cost.
+At limit 0 the integral I never falls and has no bound: λ_i grows for as long as there is any cost.
 """
 
 from __future__ import annotations

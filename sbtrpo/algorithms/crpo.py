@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -40,8 +42,9 @@ class CRPO(TrustRegionMethod[CRPOSettings]):
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The best step for the objective whose turn it is."""
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = costs
         feasible = cost <= self.settings.limit + self.settings.tolerance
         weights = (1.0, 0.0) if feasible else (0.0, -1.0)
         return natural_gradient_step(region, gradients, weights, self.settings, {"feasible": float(feasible)})

@@ -1,20 +1,20 @@
 """Constrained Update Projection (Yang et al., 2022): improve reward, then step back towards feasibility.
 
     1. PPO on A_r, with the critics: π_old → π_1
-    2. loss = λ κ_c mean(ρ A_c) + mean KL(π_θ ‖ π_1),     κ_c = (1 - γ λ_CUP) / (1 - γ),     from π_1 on
+    2. loss = Σ λ_i κ_c mean(ρ A_ci) + mean KL(π_θ ‖ π_1),     κ_c = (1 - γ λ_CUP) / (1 - γ),     from π_1 on
 
-ρ is relative to the rollout policy in both stages. The multiplier λ follows the violation, up to `multiplier_max`:
-0.2 in the published code, 2 in the paper's table.
+ρ is relative to the rollout policy in both stages. A constraint's multiplier λ_i follows its violation, up to
+`multiplier_max`: 0.2 in the published code, 2 in the paper's table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Pass, Samples, Slopes
+from sbtrpo.algorithms.base import Costs, Diagnostics, by_constraint
+from sbtrpo.algorithms.first_order import BySlopes, Fixed, Minibatch, Samples, Slopes
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import setting
@@ -42,6 +42,14 @@ class CUPSettings(PPOSettings, Lagrangian):
             raise ValueError("cup divides by 1 - gamma; use a gamma below 1")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Projection(Fixed):
+    """Of stage 2."""
+
+    weights: tuple[float, ...]
+    """λ_i κ_c of each constraint."""
+
+
 class CUP(PPO[CUPSettings]):
     """PPO, and a projection after it."""
 
@@ -49,27 +57,23 @@ class CUP(PPO[CUPSettings]):
     summary = "a PPO step for reward, then a penalised step back towards feasibility"
     source = "Yang et al., Constrained Update Projection (NeurIPS 2022); code: SafePO"
     Settings = CUPSettings
-    _projecting = False
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ."""
-        return {"multiplier": self.lagrange(cost)}
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Projection:
+        gamma, multipliers = self.config.gamma, self.lagrange(costs)
+        weights = tuple(value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma) for value in multipliers)
+        return Projection(weights=weights, report=by_constraint("multiplier", multipliers, self.names))
 
-    def passes(self, samples: Samples, rate: float) -> Diagnostics:
-        """Stage 1, then stage 2 from where it ended, on the actor alone."""
-        first = super().passes(samples, rate)
-        self._projecting = True
-        try:
-            count, kl, _ = self.run(replace(samples, reference=self.actor.mean(samples.obs)), rate, None)
-        finally:
-            self._projecting = False
+    @override
+    def passes(self, samples: Samples, rate: float, fixed: Fixed) -> Diagnostics:
+        first = super().passes(samples, rate, fixed)
+        from_there = replace(samples, reference=self.actor.mean(samples.obs))  # of π_1
+        count, kl, _ = self.run(from_there, rate, None, fixed, BySlopes(self.projection_slopes))
         return {**first, "projection_passes": float(count), "projection_kl_at_stop": kl}
 
-    def slopes(self, found: Pass) -> Slopes:
-        """PPO's in stage 1, the projection's in stage 2."""
-        if not self._projecting:
-            return super().slopes(found)
-        assert self.multiplier is not None
-        gamma = self.config.gamma
-        weight = self.multiplier.value * (1 - gamma * self.settings.cup_lambda) / (1 - gamma)
-        return Slopes(ratio=weight * found.rows.advantage_c.astype(np.float64), kl=np.ones_like(found.ratio))
+    def projection_slopes(self, batch: Minibatch) -> Slopes:
+        """Of stage 2's loss."""
+        fixed: Projection = batch.fixed
+        of_costs = batch.double(batch.advantages[1:])
+        terms = [weight * of_cost for weight, of_cost in zip(fixed.weights, of_costs, strict=True)]
+        return Slopes(ratio=sum(terms[1:], start=terms[0]), kl=batch.xp.ones_like(batch.ratio))

@@ -2,9 +2,9 @@
 
 The optimal policy in a KL ball around the old one is π* ∝ π_old exp(A / temperature); the network is drawn to it by
 
-    loss = mean_i [ KL(π_θ ‖ π_old)_i - ρ_i A_i / temperature ] 1[KL_i ≤ δ],      A = (A_r - λ A_c) / (1 + λ)
+    loss = mean_i [ KL(π_θ ‖ π_old)_i - ρ_i A_i / temperature ] 1[KL_i ≤ δ],      A = (A_r - Σ λ_i A_ci) / (1 + Σ λ_i)
 
-with 0 ≤ λ ≤ 2. In the published code KL_i 1_i is a column and ρ_i A_i a row, so that the mean runs over all pairs:
+with 0 ≤ λ_i ≤ 2. In the published code KL_i 1_i is a column and ρ_i A_i a row, so that the mean runs over all pairs:
 
     loss = mean_i KL_i 1_i - mean_i 1_i · mean_j ρ_j A_j / temperature              (`focops_broadcast`)
 """
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Pass, Samples, Slopes
+from sbtrpo.algorithms.base import Costs, by_constraint
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Fixed, Minibatch, Samples, Slopes
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo_lag import mix
 from sbtrpo.config.settings import setting
@@ -47,14 +47,17 @@ class FOCOPS(FirstOrderMethod[FOCOPSSettings]):
     source = "Zhang et al., First Order Constrained Optimization in Policy Space (NeurIPS 2020); code: SafePO"
     Settings = FOCOPSSettings
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ, and the advantages that follow from it, as in PPO-Lag."""
-        multiplier = self.lagrange(cost)
-        mix(samples, multiplier)
-        return {"multiplier": multiplier}
+    constraints_taken = None
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the projection onto the network; the indicator counts as a constant."""
-        inside = (found.divergence() <= self.settings.target_kl).astype(np.float64)
-        gate = inside.mean() if self.settings.focops_broadcast else inside
-        return Slopes(ratio=-gate * found.rows.advantage_r / self.settings.temperature, kl=inside)
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Fixed:
+        multipliers = self.lagrange(costs)
+        mix(samples, multipliers)
+        return Fixed(report=by_constraint("multiplier", multipliers, self.names))
+
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        everywhere = batch.xp.ones_like(batch.kl)
+        inside = everywhere * (batch.kl <= self.settings.target_kl)  # counts as a constant
+        gate = everywhere * inside.mean() if self.settings.focops_broadcast else inside
+        return Slopes(ratio=-gate * batch.advantage_r / self.settings.temperature, kl=inside)

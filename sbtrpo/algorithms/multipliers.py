@@ -1,11 +1,13 @@
-"""Lagrange multipliers: numbers that follow the violation of the cost limit."""
+"""Lagrange multipliers: numbers that follow the violation of a cost limit, one for each constraint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from typing_extensions import override
 
 from sbtrpo.config.settings import MethodSettings, for_each, setting
 
@@ -25,7 +27,43 @@ class Multiplier(Protocol):
         """Continue from a `state_dict`."""
 
 
-class AdamMultiplier:
+class Multipliers(list[Multiplier]):
+    """One multiplier for each constraint, none of which depends on another's cost; empty for a method without them."""
+
+    @property
+    def values(self) -> list[float]:
+        """Every λ."""
+        return [multiplier.value for multiplier in self]
+
+    def update(self, costs: Sequence[float]) -> list[float]:
+        """Take in the episodes' cost of each constraint; returns every λ."""
+        return [multiplier.update(cost) for multiplier, cost in zip(self, costs, strict=True)]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next update depends on. A single multiplier has a key of its own, as in older checkpoints."""
+        states = [multiplier.state_dict() for multiplier in self]
+        if len(states) == 1:
+            return {"multiplier": states[0]}
+        return {"multipliers": states} if states else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a mapping that has the entries of a `state_dict` among others."""
+        states = [state["multiplier"]] if len(self) == 1 else state["multipliers"] if self else []
+        for multiplier, saved in zip(self, states, strict=True):
+            multiplier.load_state_dict(saved)
+
+
+def lagrangian_weights(multipliers: Sequence[float]) -> tuple[float, ...]:
+    """Weights of reward and of each cost in (L_r - Σ λ_i L_ci) / (1 + Σ λ_i).
+
+    >>> lagrangian_weights([0.25, 0.75])
+    (0.5, -0.125, -0.375)
+    """
+    total = 1 + sum(multipliers)
+    return 1 / total, *(-multiplier / total for multiplier in multipliers)
+
+
+class AdamMultiplier(Multiplier):
     """One step of Adam (β 0.9 and 0.999, ε 1e-8) per update on the loss -λ (cost - limit), then λ into [0, upper].
 
     At limit 0 the gradient never points down, so λ never falls:
@@ -41,8 +79,8 @@ class AdamMultiplier:
         self._mean = self._square = 0.0
         self._steps = 0
 
+    @override
     def update(self, cost: float) -> float:
-        """Take in the episodes' cost; returns λ."""
         gradient = -(cost - self.limit)
         self._steps += 1
         self._mean = 0.9 * self._mean + 0.1 * gradient
@@ -52,17 +90,17 @@ class AdamMultiplier:
         self.value = min(max(moved, 0.0), self.upper)
         return self.value
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """λ and Adam's moments."""
         return {"value": self.value, "mean": self._mean, "square": self._square, "steps": self._steps}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.value, self._mean, self._square = float(state["value"]), float(state["mean"]), float(state["square"])
         self._steps = int(state["steps"])
 
 
-class PIDMultiplier:
+class PIDMultiplier(Multiplier):
     """λ = max(0, K_p P + I + K_d D): proportional, integral and derivative terms of the violation.
 
     The integral is the bare sum of K_i times the violations, not below 0; P is a moving average of the violation, and D
@@ -78,8 +116,8 @@ class PIDMultiplier:
         self._violation = self._cost = 0.0
         self._past = [0.0]
 
+    @override
     def update(self, cost: float) -> float:
-        """Take in the episodes' cost; returns λ."""
         keep, violation = self.SMOOTHING, cost - self.limit
         self._integral = max(0.0, self._integral + self.ki * violation)
         self._violation = keep * self._violation + (1 - keep) * violation
@@ -89,8 +127,8 @@ class PIDMultiplier:
         self._past = [*self._past, self._cost][-self.DELAY :]
         return self.value
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """The three terms and the costs of the last updates."""
         return {
             "value": self.value,
             "integral": self._integral,
@@ -99,8 +137,8 @@ class PIDMultiplier:
             "past": list(self._past),
         }
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.value, self._integral = float(state["value"]), float(state["integral"])
         self._violation, self._cost = float(state["violation"]), float(state["cost"])
         self._past = [float(past) for past in state["past"]]
@@ -120,15 +158,19 @@ class Limited(MethodSettings):
     )
     """Whether methods read a cost of 0 in their first update; paper: yes."""
 
+    def limits(self, constraints: int) -> tuple[float, ...]:
+        """The limit of each constraint."""
+        return for_each("cost_limit", self.cost_limit, constraints)
+
     @property
     def limit(self) -> float:
         """The limit of a single constraint."""
-        return for_each("cost_limit", self.cost_limit, 1)[0]
+        return self.limits(1)[0]
 
 
 @dataclass(frozen=True)
 class Lagrangian(Limited):
-    """Settings of the methods whose multiplier is moved by Adam."""
+    """Settings of the methods whose multipliers are moved by Adam."""
 
     multiplier_init: float = setting(1e-3, least=0)
     """The multiplier at the start."""
@@ -137,14 +179,15 @@ class Lagrangian(Limited):
     multiplier_max: float | None = setting(None, least=0)
     """The multiplier's upper bound; not set, it has none."""
 
-    def multiplier(self) -> Multiplier:
-        """The multiplier at the start of a run."""
-        return AdamMultiplier(self.limit, self.multiplier_init, self.multiplier_rate, self.multiplier_max)
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.multiplier_rate, self.multiplier_max
+        return Multipliers(AdamMultiplier(limit, *start) for limit in self.limits(constraints))
 
 
 @dataclass(frozen=True)
 class Controlled(Limited):
-    """Settings of a method whose multiplier is a PID controller."""
+    """Settings of a method whose multipliers are PID controllers."""
 
     multiplier_init: float = setting(1e-3, least=0)
     """The multiplier and its integral at the start."""
@@ -155,6 +198,7 @@ class Controlled(Limited):
     pid_kd: float = setting(0.01, least=0)
     """Weight of the cost's recent rise."""
 
-    def multiplier(self) -> Multiplier:
-        """The multiplier at the start of a run."""
-        return PIDMultiplier(self.limit, self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd)
+    def multipliers(self, constraints: int) -> Multipliers:
+        """The multipliers at the start of a run."""
+        start = self.multiplier_init, self.pid_kp, self.pid_ki, self.pid_kd
+        return Multipliers(PIDMultiplier(limit, *start) for limit in self.limits(constraints))

@@ -10,14 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Doubles, Pass, Samples, Slopes, clipped
+from sbtrpo.algorithms.base import Costs
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import MethodSettings, setting
-from sbtrpo.nets.stack import Floats
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.forms import module_of
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,16 @@ class P3OSettings(PPOSettings, Limited):
 
     penalty: float = setting(10.0, least=0)
     """Weight of the hinge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hinge(Fixed):
+    """The penalty of an update."""
+
+    weight: float
+    """κ"""
+    offset: float
+    """What the violation adds to the surrogate."""
 
 
 P = TypeVar("P", bound=P3OSettings)
@@ -39,23 +50,25 @@ class P3O(PPO[P]):
     source = "Zhang et al., Penalized Proximal Policy Optimization (IJCAI 2022); code: the C-TRPO authors'"
     Settings: ClassVar[type[MethodSettings]] = P3OSettings
 
-    _weight = _offset = 0.0
+    constraints_taken = 1
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """κ, and what the violation adds to the hinge."""
-        excess = cost - self.settings.limit
-        self._weight, self._offset = self.settings.penalty, (1 - self.config.gamma) * excess
-        return {"penalty": self._weight}
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
+        (cost,) = costs
+        weight, offset = self.settings.penalty, (1 - self.config.gamma) * (cost - self.settings.limit)
+        return Hinge(weight=weight, offset=offset, report={"penalty": weight})
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the clipped surrogate and, where it is active, of the hinge."""
-        ratio, rows, clip = found.ratio, found.rows, self.settings.clip
-        slope = -clipped(ratio, rows.advantage_r, clip)
-        if pessimistic_cost(ratio, rows.advantage_c, clip) + self._offset > 0:
-            slope = slope - self._weight * clipped(ratio, -rows.advantage_c, clip)
-        return Slopes(slope)
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        ratio, clip = batch.ratio, self.settings.clip
+        hinge: Hinge = batch.fixed
+        reward_alone = -clipped(ratio, batch.advantage_r, clip)
+        with_cost = reward_alone - hinge.weight * clipped(ratio, -batch.advantage_c, clip)
+        active = pessimistic_cost(ratio, batch.advantage_c, clip) + hinge.offset > 0
+        return Slopes(batch.xp.where(active, with_cost, reward_alone))
 
 
-def pessimistic_cost(ratio: Doubles, advantage: Floats, clip: float) -> float:
+def pessimistic_cost(ratio: Array, advantage: Array, clip: float) -> Array:
     """The greater of the plain and the clipped surrogate, sample by sample: mean max(ρ A_c, clip(ρ) A_c)."""
-    return float(np.maximum(ratio * advantage, np.clip(ratio, 1 - clip, 1 + clip) * advantage).mean())
+    xp = module_of(ratio)
+    return xp.maximum(ratio * advantage, xp.clip(ratio, 1 - clip, 1 + clip) * advantage).mean()

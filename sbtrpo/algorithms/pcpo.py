@@ -13,7 +13,9 @@ import math
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.cpo import EPSILON, acceptance
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
@@ -51,8 +53,9 @@ class PCPO(TrustRegionMethod[PCPOSettings]):
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The projected step."""
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = costs
         settings, c = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         x, p = solution.x

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -54,8 +55,9 @@ class PCRPO(TrustRegionMethod[PCRPOSettings]):
 
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The step of the regime that the cost is in."""
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        (cost,) = costs
         settings, excess = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         gram = solution.x @ solution.product.T

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Pass, Slopes, clipped
+from typing_extensions import override
+
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Minibatch, Slopes, clipped
 from sbtrpo.config.settings import MethodSettings, setting
 
 
@@ -31,6 +33,8 @@ class PPO(FirstOrderMethod[C]):
     source = "Schulman et al., Proximal Policy Optimization Algorithms (2017); code: SafePO"
     Settings: ClassVar[type[MethodSettings]] = PPOSettings
 
-    def slopes(self, found: Pass) -> Slopes:
-        """Of the clipped surrogate."""
-        return Slopes(-clipped(found.ratio, found.rows.advantage_r, self.settings.clip))
+    constraints_taken: ClassVar[int | None] = None
+
+    @override
+    def slopes(self, batch: Minibatch) -> Slopes:
+        return Slopes(-clipped(batch.ratio, batch.advantage_r, self.settings.clip))

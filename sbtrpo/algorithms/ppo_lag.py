@@ -1,21 +1,22 @@
 """PPO-Lag (Ray et al., 2019): PPO on the Lagrangian.
 
-    λ ← λ + rate · Adam(Ĵ_c - limit), λ ≥ 0
-    A = (A_r - λ A_c) / (1 + λ)
+    λ_i ← λ_i + rate · Adam(Ĵ_ci - limit_i), λ_i ≥ 0             for each constraint i
+    A = (A_r - Σ λ_i A_ci) / (1 + Σ λ_i)
     loss = -mean min(ρ A, clip(ρ, 1 - ε, 1 + ε) A)
 
-At limit 0 the multiplier never falls.
+At limit 0 a multiplier never falls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
-import numpy as np
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.algorithms.first_order import Samples
+from sbtrpo.algorithms.base import Costs, by_constraint
+from sbtrpo.algorithms.first_order import Fixed, Samples
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import MethodSettings
@@ -37,14 +38,16 @@ class PPOLag(PPO[L]):
     source = "Ray et al., Benchmarking Safe Exploration in Deep RL (2019); code: SafePO"
     Settings: ClassVar[type[MethodSettings]] = PPOLagSettings
 
-    def prepare(self, samples: Samples, cost: float, progress: float) -> Diagnostics:
-        """λ, and the advantages that follow from it."""
-        multiplier = self.lagrange(cost)
-        mix(samples, multiplier)
-        return {"multiplier": multiplier}
+    @override
+    def prepare(self, samples: Samples, costs: Costs, progress: float) -> Fixed:
+        multipliers = self.lagrange(costs)
+        mix(samples, multipliers)
+        return Fixed(report=by_constraint("multiplier", multipliers, self.names))
 
 
-def mix(samples: Samples, multiplier: float) -> None:
-    """Put A = (A_r - λ A_c) / (1 + λ) in the place of the reward's advantage."""
-    advantage = (samples.advantage_r - multiplier * samples.advantage_c) / (1 + multiplier)
-    samples.advantage_r = advantage.astype(np.float32)
+def mix(samples: Samples, multipliers: Sequence[float]) -> None:
+    """Put A = (A_r - Σ λ_i A_ci) / (1 + Σ λ_i) in the place of the reward's advantage."""
+    advantage, *of_costs = samples.advantages
+    for multiplier, of_cost in zip(multipliers, of_costs, strict=True):
+        advantage = advantage - multiplier * of_cost
+    samples.advantage_r = advantage / (1 + sum(multipliers))

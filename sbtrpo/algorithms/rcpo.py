@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from torch import Tensor
+from typing_extensions import override
 
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.trpo_lag import TRPOLag, TRPOLagSettings
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from sbtrpo.config.settings import setting
@@ -31,6 +33,6 @@ class RCPO(TRPOLag):
     source = "Tessler et al., Reward Constrained Policy Optimization (ICLR 2019); code: SafePO"
     Settings = RCPOSettings
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """TRPO-Lag's step, acceptable whatever it gives."""
-        return replace(super().propose(region, gradients, cost), acceptable=lambda trial: True)
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        return replace(super().propose(region, gradients, costs), acceptable=lambda trial: True)

@@ -5,19 +5,24 @@
     μ   = the least share of Δ_c with which cost still falls by β of what Δ_c would give
     Δ   = (1 - μ) Δ_r + μ Δ_c                          then shrink until KL ≤ δ and cost does not rise
 
-There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next.
+There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next. With
+several constraints every cost keeps its own share β_i of its own best decrease: `several.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Trial
+from sbtrpo.algorithms.base import Costs, Diagnostics, Trial, by_constraint
+from sbtrpo.algorithms.several import joint_step
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, TrustRegionSettings, solve
 from sbtrpo.config.settings import Advantage, for_each, setting
 
@@ -60,22 +65,23 @@ class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
     source = "SB-TRPO: Towards Safe Reinforcement Learning with Hard Constraints"
     Settings = SBTRPOSettings
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """Both natural steps, and their combination."""
+    constraints_taken = None
+
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
         settings = self.settings
         solution = solve(region, gradients, settings)
-        delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), settings)
-        old = region.old
+        if len(gradients) == 2:
+            delta = combine(gradients, solution.x, (solution.x * solution.product).sum(dim=1), settings)
+        else:
+            delta = combine_several(gradients, solution.x, settings, self.names)
+        old_costs = region.old.surrogates[1:]
 
         def acceptable(trial: Trial) -> bool:  # algorithm 1, line 12: no test of the reward
-            return trial.kl <= settings.target_kl and trial.surrogate_c <= old.surrogate_c
+            falls = all(new <= old for new, old in zip(trial.surrogates[1:], old_costs, strict=True))
+            return trial.kl <= settings.target_kl and falls
 
-        facts = {
-            "mu": delta.mu,
-            "cosine": delta.cosine,
-            "cg_residual_r": float(solution.residual[0]),
-            "cg_residual_c": float(solution.residual[1]),
-        }
+        facts = {**delta.facts, **self.residuals(solution)}
         return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
 
 
@@ -116,11 +122,10 @@ class Direction:
     step: Tensor
     """(P,)"""
     weights: Tensor
-    """(2,) of both natural gradients in the step."""
-    mu: float
-    """Share of the cost step; NaN where the exact solver does without one."""
-    cosine: float
-    """Between both gradients in the metric F⁻¹; positive when reward ascent raises cost."""
+    """(1 + C,) of the natural gradients in the step."""
+    facts: Diagnostics
+    """`mu`: share of the cost step; NaN where the exact solver does without one. `cosine`: between the gradients of
+    reward and cost in the metric F⁻¹; positive when reward ascent raises cost."""
 
 
 def combine(gradients: Tensor, natural: Tensor, curvature: Tensor, settings: SBTRPOSettings) -> Direction:
@@ -136,7 +141,27 @@ def combine(gradients: Tensor, natural: Tensor, curvature: Tensor, settings: SBT
         mu = safety_share(scale[0] * b, -scale[1] * c, settings.share)
         weights = (1 - mu) * scale[0], -mu * scale[1]
     coefficients = torch.tensor(weights, dtype=natural.dtype, device=natural.device)
-    return Direction(coefficients @ natural, coefficients, mu, cosine)
+    return Direction(coefficients @ natural, coefficients, {"mu": mu, "cosine": cosine})
+
+
+def combine_several(gradients: Tensor, natural: Tensor, settings: SBTRPOSettings, names: Sequence[str]) -> Direction:
+    """The step for several constraints, from all gradients (1 + C, P) and F⁻¹ of them; see `several.py`.
+
+    Beside μ it tells `kept`, the share of all promises that can be kept together, and for each constraint the
+    `decrease` to first order, as a share of the best, and the cosine between its gradient and the reward's.
+    """
+    gram = (gradients.double() @ natural.double().T).cpu().numpy()
+    joint = joint_step(gram, for_each("beta", settings.beta, len(names)), settings.target_kl, settings.solver)
+    coefficients = torch.as_tensor(joint.weights, dtype=natural.dtype, device=natural.device)
+    lengths = np.sqrt(np.maximum(np.diagonal(gram), 1e-20))
+    cosines = np.clip(gram[0, 1:] / (lengths[0] * lengths[1:]), -1.0, 1.0)
+    facts = {
+        "mu": joint.mu,
+        "kept": joint.kept,
+        **by_constraint("decrease", joint.decreases.tolist(), names),
+        **by_constraint("cosine", cosines.tolist(), names),
+    }
+    return Direction(coefficients @ natural, coefficients, facts)
 
 
 def safety_share(cost_of_r: float, cost_of_c: float, beta: float) -> float:

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 from torch import Tensor
+from typing_extensions import override
 
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.trust_region import (
     Proposal,
     TrustRegion,
@@ -24,8 +26,10 @@ class TRPO(TrustRegionMethod[TrustRegionSettings]):
     source = "Schulman et al., Trust Region Policy Optimization (ICML 2015); code: SafePO"
     Settings = TrustRegionSettings
 
+    constraints_taken = None
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The best reward step."""
-        return natural_gradient_step(region, gradients, (1.0, 0.0), self.settings)
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        weights = 1.0, *(0.0 for _ in self.names)
+        return natural_gradient_step(region, gradients, weights, self.settings)

@@ -1,9 +1,9 @@
 """TRPO-Lag (Ray et al., 2019): TRPO on the Lagrangian.
 
-    λ ← λ + rate · Adam(Ĵ_c - limit), λ ≥ 0
-    objective = (L_r - λ L_c) / (1 + λ)
+    λ_i ← λ_i + rate · Adam(Ĵ_ci - limit_i), λ_i ≥ 0             for each constraint i
+    objective = (L_r - Σ λ_i L_ci) / (1 + Σ λ_i)
 
-At limit 0 the multiplier never falls.
+At limit 0 a multiplier never falls.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.multipliers import Lagrangian
+from sbtrpo.algorithms.base import Costs, by_constraint
+from sbtrpo.algorithms.multipliers import Lagrangian, lagrangian_weights
 from sbtrpo.algorithms.trust_region import (
     Proposal,
     TrustRegion,
@@ -35,10 +37,11 @@ class TRPOLag(TrustRegionMethod[TRPOLagSettings]):
     source = "Ray et al., Benchmarking Safe Exploration in Deep RL (2019); code: SafePO"
     Settings = TRPOLagSettings
 
+    constraints_taken = None
     may_stall = True
 
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """λ, and the best step for what follows from it."""
-        multiplier = self.lagrange(cost)
-        weights = 1 / (1 + multiplier), -multiplier / (1 + multiplier)
-        return natural_gradient_step(region, gradients, weights, self.settings, {"multiplier": multiplier})
+    @override
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        multipliers = self.lagrange(costs)
+        facts = by_constraint("multiplier", multipliers, self.names)
+        return natural_gradient_step(region, gradients, lagrangian_weights(multipliers), self.settings, facts)

@@ -1,14 +1,15 @@
 """What trust-region methods share: surrogates, the Fisher product, conjugate gradients, scaling, line search.
 
-All of it works on the full batch and on the policy's parameters as one vector θ (log standard deviations first). The
-network is linearised once per update: at fixed θ and observations its Jacobian J is a fixed linear map, so a Fisher
-product, F v = Jᵀ M J v / N with the closed form M of the outputs' distribution (σ⁻² for a Gaussian's means), is one
-forward and one backward pass over stored activations, and several vectors pass through together.
+All of it works on the full batch and on the policy's parameters as one vector θ (log standard deviations first). At
+fixed θ and observations the network's Jacobian J is a fixed linear map (`nets/linearised.py`), so a Fisher product,
+F v = Jᵀ M J v / N with the closed form M of the outputs' distribution (σ⁻² for a Gaussian's means), is one forward and
+one backward pass over stored activations, and several vectors pass through together.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,10 +18,14 @@ from typing import ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from sbtrpo.algorithms.base import Batch, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
+from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
-from sbtrpo.nets.critics import critic_losses
+from sbtrpo.nets.critics import Critics, critic_losses
+from sbtrpo.nets.forms import minibatch_form, rows_per_minibatch
+from sbtrpo.nets.linearised import Linearised, LinearisedChunks
 from sbtrpo.nets.network import MLP, flatten, unflatten
 from sbtrpo.nets.policy import Policy
 
@@ -73,108 +78,69 @@ class TrustRegionSettings(MethodSettings):
 T = TypeVar("T", bound=TrustRegionSettings)
 
 
-class Linearised:
-    """The policy's mean network at θ on the batch's observations, as a linear map of its parameters.
-
-    With x_l the input of layer l, and s_lj = ∂ output_j / ∂ (W_l x_l + b_l) a vector of each sample, all fixed,
-
-        (J v)_j = Σ_l ⟨s_lj, dW_l x_l + db_l⟩        and        (Jᵀu)_l = Σ_samples (Σ_j u_j s_lj) [x_l, 1]ᵀ,
-
-    so a pass is one matrix product per layer. There are few outputs; K vectors pass through together.
-    """
-
-    def __init__(self, network: MLP, obs: Tensor) -> None:
-        params = network.params
-        activations = [obs]
-        for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
-            activations.append(torch.tanh(torch.nn.functional.linear(activations[-1], weight, bias)))
-        self.output = torch.nn.functional.linear(activations[-1], params[-2], params[-1])
-        """(B, outputs)"""
-        one = torch.ones_like(obs[:, :1])
-        self.inputs = [torch.cat([x, one], dim=1) for x in activations]
-        """[x_l, 1] of every layer: (B, in + 1) each; with it a bias is one more column of its weight."""
-        self.signals: list[list[Tensor]] = []
-        """s_lj of every layer but the last and every output: (B, out) each. In the last, s_lj is the unit vector j."""
-        signal = [row.expand(len(obs), -1) for row in params[-2]]
-        for layer in range(len(activations) - 1, 0, -1):
-            slope = 1 - activations[layer] * activations[layer]
-            signal = [s * slope for s in signal]
-            self.signals.insert(0, signal)
-            signal = [s @ params[2 * layer - 2] for s in signal] if layer > 1 else []
-
-    def pushforward(self, tangents: Sequence[Tensor]) -> Tensor:
-        """J v: tangents shaped as the parameters with K in front -> (outputs, K, B)."""
-        joined = [torch.cat([w, b[..., None]], dim=2) for w, b in zip(tangents[::2], tangents[1::2], strict=True)]
-        k, outputs, _ = joined[-1].shape
-        last = self.inputs[-1] @ joined[-1].reshape(k * outputs, -1).T
-        found = last.view(-1, k, outputs).permute(2, 1, 0).contiguous()
-        for x, tangent, signal in zip(self.inputs, joined, self.signals, strict=False):
-            change = x.new_empty((k, len(x), tangent.shape[1]))
-            for i in range(k):
-                torch.mm(x, tangent[i].T, out=change[i])
-            for j, s in enumerate(signal):
-                found[j] += (change * s).sum(dim=2)
-        return found
-
-    def pullback(self, cotangent: Tensor) -> list[Tensor]:
-        """Jᵀ u: (outputs, K, B) -> gradients shaped as the parameters with K in front."""
-        outputs, k, b = cotangent.shape
-        joined = []
-        for x, signal in zip(self.inputs, self.signals, strict=False):
-            error = cotangent[0, :, :, None] * signal[0]
-            for j in range(1, outputs):
-                error.addcmul_(cotangent[j, :, :, None], signal[j])
-            joined.append(torch.stack([e.T @ x for e in error]))
-        joined.append((cotangent.reshape(outputs * k, b) @ self.inputs[-1]).view(outputs, k, -1).transpose(0, 1))
-        return [part for both in joined for part in (both[..., :-1], both[..., -1])]
-
-
 class TrustRegion:
-    """Everything about one batch at the rollout parameters θ."""
+    """Everything about one batch at the rollout parameters θ. Sums over samples run in chunks of bounded memory."""
 
     def __init__(self, policy: Policy, batch: Batch, kl_reduction: KLReduction, damping: float) -> None:
         self.policy, self.batch, self.damping = policy, batch, damping
         self.theta = flatten(policy.params)
-        self.network = Linearised(MLP(policy.params[1:]), batch.obs)
-        self.log_std, self.head = policy.log_std.clone(), policy.head
+        # Copies: chunks that are not kept are linearised at θ, also after the policy has moved on.
+        log_std, *network = (tensor.clone() for tensor in policy.params)
+        self.log_std, self.head = log_std, policy.head
+        self.chunks = LinearisedChunks(MLP(network), batch.obs)
         # The published code averages the KL over action dimensions, too: a target of δ is then m·δ in truth.
         self.kl_scale = 1 / self.head.dimensions if kl_reduction == "mean_over_dims" else 1.0
 
     def gradients(self) -> Tensor:
         """∇ mean(ρ A) of every signal at θ, where every ratio ρ is 1: (1 + C, P)."""
         batch = self.batch
-        in_outputs, in_log_std = self.head.score(torch, self.network.output, self.log_std, batch.action)
-        weight = batch.advantages / len(in_outputs)
-        return self._join(weight @ in_log_std, self.network.pullback(in_outputs.T[:, None, :] * weight))
+
+        def of_chunk(rows: slice, network: Linearised) -> Tensor:
+            in_outputs, in_log_std = self.head.score(torch, network.output, self.log_std, batch.action[rows])
+            weight = batch.advantages[:, rows] / len(batch.obs)
+            return torch.cat([weight @ in_log_std, network.pullback(in_outputs.T[:, None, :] * weight)], dim=1)
+
+        return self._sum(of_chunk)
 
     def fisher(self, vectors: Tensor) -> Tensor:
         """(F + damping I) v for each of the vectors: (K, P) -> (K, P)."""
-        parts = [torch.stack(p) for p in zip(*(unflatten(v, self.policy.params) for v in vectors), strict=True)]
-        change = self.network.pushforward(parts[1:])
-        change = self.head.metric(torch, self.network.output, self.log_std, change)
-        change *= self.kl_scale / len(self.batch.obs)
-        product = self._join(parts[0] * (2 * self.kl_scale), self.network.pullback(change))
+        tangents = [torch.stack(v) for v in zip(*(unflatten(v, self.policy.params) for v in vectors), strict=True)]
+
+        def of_chunk(rows: slice, network: Linearised) -> Tensor:
+            change = self.head.metric(torch, network.output, self.log_std, network.pushforward(tangents[1:]))
+            change *= self.kl_scale / len(self.batch.obs)
+            return network.pullback(change)
+
+        product = torch.cat([tangents[0] * (2 * self.kl_scale), self._sum(of_chunk)], dim=1)
         return product.add_(vectors, alpha=self.damping)
 
-    def _join(self, d_log_std: Tensor, d_network: Sequence[Tensor]) -> Tensor:
-        return torch.cat([d_log_std, *(part.reshape(len(part), -1) for part in d_network)], dim=1)
+    def _sum(self, of_chunk: Callable[[slice, Linearised], Tensor]) -> Tensor:
+        return functools.reduce(torch.add, itertools.starmap(of_chunk, self.chunks))
 
     def evaluate(self, theta: Tensor) -> Trial:
         """Surrogates and KL at other parameters, on the same batch."""
         params = unflatten(theta, self.policy.params)
-        return self._trial(self.policy.mean(self.batch.obs, params), params[0])
+        return self._trial(lambda rows: self.policy.mean(self.batch.obs[rows], params), params[0])
 
     @functools.cached_property
     def old(self) -> Trial:
         """The same at θ itself, where the network's outputs are known."""
-        return self._trial(self.network.output, self.log_std)
+        return self._trial(lambda rows: self.chunks.output[rows], self.log_std)
 
-    def _trial(self, outputs: Tensor, log_std: Tensor) -> Trial:
+    def _trial(self, outputs_of: Callable[[slice], Tensor], log_std: Tensor) -> Trial:
+        """The means over the batch, from those over chunks and their shares."""
+        shares = [(rows.stop - rows.start) / len(self.batch.obs) for rows in self.chunks.rows]
+        means = [self._means(rows, outputs_of(rows), log_std).double() for rows in self.chunks.rows]
+        kl, *surrogates = functools.reduce(torch.add, map(torch.mul, means, shares)).tolist()
+        return Trial(kl, tuple(surrogates))
+
+    def _means(self, rows: slice, outputs: Tensor, log_std: Tensor) -> Tensor:
+        """(2 + C,) the KL, then mean(ρ A) of every signal, over these rows."""
         batch, head = self.batch, self.head
-        ratio = torch.exp(head.log_prob(torch, outputs, log_std, batch.action) - batch.log_prob)
-        kl = head.kl(torch, (self.network.output, self.log_std), (outputs, log_std)).mean() * self.kl_scale
-        surrogates = torch.stack([ratio @ advantage for advantage in batch.advantages]) / len(ratio)
-        return Trial(float(kl), tuple(surrogates.tolist()))
+        ratio = torch.exp(head.log_prob(torch, outputs, log_std, batch.action[rows]) - batch.log_prob[rows])
+        kl = head.kl(torch, (self.chunks.output[rows], self.log_std), (outputs, log_std)).mean() * self.kl_scale
+        surrogates = torch.stack([ratio @ advantage for advantage in batch.advantages[:, rows]]) / len(ratio)
+        return torch.cat([kl[None], surrogates])
 
 
 @dataclass(frozen=True)
@@ -284,30 +250,38 @@ class TrustRegionMethod(Method[T]):
     family = "trust region"
     Settings: ClassVar[type[MethodSettings]] = TrustRegionSettings
 
-    @abstractmethod
-    def propose(self, region: TrustRegion, gradients: Tensor, cost: float) -> Proposal:
-        """The full step, from both surrogates' gradients (2, P) and the episodes' cost Ĵ_c."""
+    def __init__(
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
+        names: Sequence[str] = ("c",),
+    ) -> None:  # fmt: skip
+        super().__init__(policy, critics, config, orders, names)
+        if critics is not None:
+            critics.use(minibatch_form(policy.device, self._critic_rows(config.steps_per_epoch)))
 
-    def attempt(self, batch: Batch, cost: float, progress: float) -> Diagnostics:
-        """Step, then fit the critics."""
+    @abstractmethod
+    def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
+        """The full step, from all surrogates' gradients (1 + C, P) and Ĵ_c of each constraint."""
+
+    @override
+    def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         settings = self.settings
         region = TrustRegion(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()
-        proposal = self.propose(region, gradients, cost)
+        proposal = self.propose(region, gradients, costs)
         solution = proposal.solution
         skipped = not bool(torch.isfinite(proposal.step).all() & torch.isfinite(solution.x).all())
-        found = Accepted(region.theta, 0.0, 0, region.old)
+        accepted = Accepted(region.theta, 0.0, 0, region.old)
         if not skipped:
             shorten = settings.line_search_tries, settings.line_search_fraction, settings.line_search_first
-            found = line_search(region, proposal.step, proposal.acceptable, *shorten)
-        self.policy.set(found.theta)
-        damped = found.step**2 * proposal.curvature
-        common = report(region.old, found.trial, gradients, found.theta - region.theta)
+            accepted = line_search(region, proposal.step, proposal.acceptable, *shorten)
+        self.policy.set(accepted.theta)
+        damped = accepted.step**2 * proposal.curvature
+        common = report(region.old, accepted.trial, gradients, accepted.theta - region.theta, self.names)
         return {
             "skipped": float(skipped),
-            "accepted_step": found.step,
-            "line_search_tries": float(found.tries),
-            "line_search_failed": float(found.step == 0.0 and not skipped),
+            "accepted_step": accepted.step,
+            "line_search_tries": float(accepted.tries),
+            "line_search_failed": float(accepted.step == 0.0 and not skipped),
             **common,
             "kl_predicted": 0.5 * (damped - settings.cg_damping * common["step_norm"] ** 2),
             "kl_predicted_damped": 0.5 * damped,
@@ -317,15 +291,24 @@ class TrustRegionMethod(Method[T]):
             **self._fit(batch),
         }
 
+    def residuals(self, solution: Solution) -> Diagnostics:
+        """`cg_residual_<signal>` of a solution that has a row for each signal."""
+        keys = [f"cg_residual_{name}" for name in ("r", *self.names)]
+        return dict(zip(keys, solution.residual.tolist(), strict=True))
+
+    def _critic_rows(self, samples: int) -> int:
+        """Of the critics' minibatches, where there are so many samples."""
+        return rows_per_minibatch(self.settings.critic_batch, self.settings.critic_minibatches, samples)
+
     def _fit(self, batch: Batch) -> Diagnostics:
         """Fit the critics, if there are any; their losses."""
         if self.critics is None or batch.targets is None:
             return {}
-        c = self.settings
+        c, rows = self.settings, self._critic_rows(len(batch.obs))
         losses, _ = self.critics.fit(
-            batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
+            batch.obs, batch.targets, rows, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
         )
-        return critic_losses(losses)
+        return critic_losses(losses, self.names)
 
 
 def solve(
@@ -334,8 +317,8 @@ def solve(
     """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
 
     def product(vectors: Tensor) -> Tensor:
-        found = region.fisher(vectors)
-        return found if add is None else found + add(vectors)
+        fisher = region.fisher(vectors)
+        return fisher if add is None else fisher + add(vectors)
 
     return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
 
@@ -348,31 +331,32 @@ def to_boundary(curvature: float, target_kl: float) -> float:
 def natural_gradient_step(
     region: TrustRegion,
     gradients: Tensor,
-    weights: tuple[float, float],
+    weights: Sequence[float],
     settings: TrustRegionSettings,
     facts: Diagnostics | None = None,
     add: Callable[[Tensor], Tensor] | None = None,
     divergence: Callable[[Trial], float] | None = None,
 ) -> Proposal:
-    """TRPO's step for one objective, w_r L_r + w_c L_c: accepted if that does not fall and the divergence is within δ.
+    """TRPO's step for one objective, Σ w_s L_s: accepted if that does not fall and the divergence is within δ.
 
     Args:
         region: the batch at θ.
-        gradients: (2, P) of both surrogates.
-        weights: w_r and w_c.
+        gradients: (1 + C, P) of all surrogates.
+        weights: w_s of reward and of each cost.
         settings: of the trust region.
         facts: to be reported.
         add: a matrix that is added to the Fisher matrix, as its product with rows.
         divergence: what takes the place of the KL.
     """
-    w_r, w_c = weights
-    solution = solve(region, (w_r * gradients[0] + w_c * gradients[1])[None], settings, add)
+    objective = functools.reduce(torch.add, [w * g for w, g in zip(weights, gradients, strict=True)])
+    solution = solve(region, objective[None], settings, add)
     curvature = float(solution.x[0] @ solution.product[0])
     scale = to_boundary(curvature, settings.target_kl)
     old = region.old
 
     def acceptable(trial: Trial) -> bool:
-        gain = w_r * (trial.surrogate_r - old.surrogate_r) + w_c * (trial.surrogate_c - old.surrogate_c)
+        changes = [new - before for new, before in zip(trial.surrogates, old.surrogates, strict=True)]
+        gain = sum(weight * change for weight, change in zip(weights, changes, strict=True))
         return gain >= 0 and (trial.kl if divergence is None else divergence(trial)) <= settings.target_kl
 
     return Proposal(scale * solution.x[0], acceptable, solution, scale**2 * curvature, facts or {})

@@ -1,4 +1,4 @@
-"""Runs on this machine: a process for each, as many at a time as there are workers."""
+"""Jobs on this machine: each has its process, and a few run at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from sbtrpo.benchmark.schedule import Ended
+from typing_extensions import override
+
+from sbtrpo.benchmark.schedule import Ended, Launcher
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.benchmark.worker import Job, environment
 from sbtrpo.envs.physics.cpu import available_cores
@@ -22,9 +24,9 @@ def start_worker(job: Job) -> subprocess.Popen[bytes]:
     paths = job.paths()
     for path in paths:
         path.mkdir(parents=True, exist_ok=True)
-        beside = "" if path == paths[0] else f" in a pack, whose own messages are in {paths[0] / LOG}"
+        pack = "" if path == paths[0] else f" in a pack, whose messages are in {paths[0] / LOG}"
         with (path / LOG).open("a", encoding="utf-8") as log:
-            log.write(f"---- {datetime.now(UTC).isoformat(timespec='seconds')} on {platform.node()}{beside}\n")
+            log.write(f"---- {datetime.now(UTC).isoformat(timespec='seconds')} on {platform.node()}{pack}\n")
     with (paths[0] / LOG).open("ab") as log_bytes:
         process = subprocess.Popen(
             [sys.executable, "-m", "sbtrpo.benchmark.worker"],
@@ -43,13 +45,16 @@ def start_worker(job: Job) -> subprocess.Popen[bytes]:
     return process
 
 
-class LocalLauncher:
+class LocalLauncher(Launcher):
     """Worker processes on this machine.
 
     Args:
-        workers: how many at a time; never more than there are cores.
+        workers: how many processes run at a time; never more than there are cores.
         threads: of each worker's simulator; 0 shares the cores out.
     """
+
+    slots: int = 1
+    note: str = ""
 
     def __init__(self, workers: int, threads: int = 0) -> None:
         if workers < 1:
@@ -64,30 +69,30 @@ class LocalLauncher:
             self.note += f" ({workers} workers would crowd them)"
         self._running: list[tuple[Job, subprocess.Popen[bytes]]] = []
 
+    @override
     def start(self, job: Job) -> None:
-        """Start a job."""
         self._running.append((job, start_worker(job)))
 
+    @override
     def wait(self, seconds: float) -> list[Ended]:
-        """The jobs that have ended; waits for one, up to so long."""
         deadline = time.monotonic() + seconds
         while True:
-            ended = [(job, process) for job, process in self._running if process.poll() is not None]
-            if ended or time.monotonic() >= deadline:
+            over = [(job, process) for job, process in self._running if process.poll() is not None]
+            if over or time.monotonic() >= deadline:
                 break
             time.sleep(_POLL_SECONDS)
-        self._running = [pair for pair in self._running if pair not in ended]
-        for _, process in ended:
+        self._running = [pair for pair in self._running if pair not in over]
+        for _, process in over:
             if process.stdin is not None:
                 process.stdin.close()
-        return [Ended(job, process.returncode, describe_exit(process.returncode)) for job, process in ended]
+        return [Ended(job, process.returncode, describe_exit(process.returncode)) for job, process in over]
 
+    @override
     def stop(self) -> None:
-        """Ask all workers to finish their epochs and save."""
         self._signal(signal.SIGINT)
 
+    @override
     def kill(self) -> None:
-        """End all workers at once; their runs go on from their last checkpoints another time."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
@@ -96,7 +101,7 @@ class LocalLauncher:
 
 
 def describe_exit(status: int) -> str:
-    """How a process ended, where its log may not say; empty if it will."""
+    """Which signal ended a process; empty if none did, because then its log says why it ended."""
     if status >= 0:
         return ""
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"

@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster: the same jobs as tasks, which Ray starts anew on another node when theirs fails.
+"""Jobs on a Ray cluster: each is a Ray task, and Ray starts it again on another node when its node fails.
 
-The runs' folder must be on storage that all nodes see. A task that is started anew finds the checkpoints of the one
-before it there and goes on from them; the claim on the run (`sbtrpo.runs.claims`) keeps the two apart.
+The runs' folder must be on storage that all nodes see. A task that is started again resumes from the checkpoints in
+it. The claim on the run (`sbtrpo.runs.claims`) ensures that the old and the new task never both work on it.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ import signal
 import subprocess
 from typing import Any
 
+from typing_extensions import override
+
 from sbtrpo.benchmark.local import describe_exit, start_worker
-from sbtrpo.benchmark.schedule import Ended
+from sbtrpo.benchmark.schedule import Ended, Launcher
 from sbtrpo.benchmark.worker import Job
 
 NODE_RETRIES = 20
-"""How often Ray starts a task anew whose node or process died; this is no fault of the run, and not counted as one."""
-_AHEAD = 2  # jobs handed to Ray for each place in the cluster, so that an autoscaler sees that more are wanted
+"""How often Ray restarts a task whose node or process died. This does not count as a failure of the run."""
+_AHEAD = 2  # jobs handed to Ray for each one that can run now: an autoscaler then sees that more are wanted
 
 
 def train_on_node(line: str) -> int:
-    """A task: do a job in a process of its own, and return that one's exit status."""
+    """What a Ray task does: start a worker process for the job and return its exit status."""
     job = Job.from_json(line)
     if not job.root.is_dir():
         raise FileNotFoundError(f"this node does not see {job.root}; put the runs on storage that all nodes share")
@@ -37,7 +39,7 @@ def train_on_node(line: str) -> int:
         return process.wait()
 
 
-class RayLauncher:
+class RayLauncher(Launcher):
     """Jobs as Ray tasks.
 
     Args:
@@ -62,25 +64,26 @@ class RayLauncher:
         self._jobs: dict[Any, Job] = {}
 
     @property
+    @override
     def slots(self) -> int:
-        """Jobs to hand over at a time: more than run, by the cluster's size at the moment."""
-        return _AHEAD * max(1, self._places())
+        return _AHEAD * max(1, self._capacity())
 
     @property
+    @override
     def note(self) -> str:
-        """How large the cluster is."""
         nodes = sum(bool(node["Alive"]) for node in self._ray.nodes())
-        return f"{self._places()} at a time, {self.threads} cores each, on {nodes} Ray nodes"
+        return f"{self._capacity()} at a time, {self.threads} cores each, on {nodes} Ray nodes"
 
-    def _places(self) -> int:
+    def _capacity(self) -> int:
+        """How many jobs the cluster can run at once; it may grow or shrink."""
         return int(self._ray.cluster_resources().get("CPU", 0)) // self.threads
 
+    @override
     def start(self, job: Job) -> None:
-        """Hand a job to Ray."""
         self._jobs[self._task.remote(job.to_json())] = job
 
+    @override
     def wait(self, seconds: float) -> list[Ended]:
-        """The jobs that have ended; waits for one, up to so long."""
         ready, _ = self._ray.wait(list(self._jobs), num_returns=1, timeout=seconds) if self._jobs else ([], [])
         return [self._ended(task, self._jobs.pop(task)) for task in ready]
 
@@ -88,19 +91,19 @@ class RayLauncher:
         try:
             status = int(self._ray.get(task))
         except self._ray.exceptions.RayError as error:
-            cause = getattr(error, "cause", None) or error  # what the task raised, without where
+            cause = getattr(error, "cause", None) or error  # the error of the task, without its traceback
             return Ended(job, 1, f"{type(cause).__name__}: {' '.join(str(cause).split())}")
         return Ended(job, status, describe_exit(status))
 
+    @override
     def stop(self) -> None:
-        """Ask all tasks to finish their epochs and save; those that have not begun never will."""
         for task in self._jobs:
-            self._ray.cancel(task, force=False)
+            self._ray.cancel(task, force=False)  # a task that has not begun never will
 
+    @override
     def kill(self) -> None:
-        """End all tasks at once; a worker that loses its parent still finishes its epoch and saves."""
         for task in self._jobs:
-            self._ray.cancel(task, force=True)
+            self._ray.cancel(task, force=True)  # its worker process still finishes its epoch and saves
 
     def close(self) -> None:
         """Leave the cluster."""

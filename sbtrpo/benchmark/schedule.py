@@ -1,6 +1,6 @@
-"""From a plan to finished runs: what is done is skipped, what was interrupted resumes, what fails is tried again.
+"""From a plan to finished runs: finished runs are skipped, interrupted ones resume, failed ones are tried again.
 
-The scheduler knows runs by their folders and jobs by a `Launcher`, which starts them on this machine or on a cluster.
+The scheduler reads the state of runs from their folders. A `Launcher` starts its jobs, here or on a cluster.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Ended:
 
     job: Job
     status: int
-    """Of its process."""
+    """Exit status of its process."""
     error: str = ""
-    """What the runs' logs may not say."""
+    """Why it ended, if the runs' logs may not say it."""
 
 
 class Launcher(Protocol):
-    """Where jobs run."""
+    """Starts jobs and tells which have ended."""
 
     threads: int
-    """Of each job's simulator."""
+    """How many threads each job's simulator has."""
 
     @property
     def slots(self) -> int:
@@ -52,24 +52,24 @@ class Launcher(Protocol):
 
     @property
     def note(self) -> str:
-        """What it does, in a few words."""
+        """How many jobs run at a time and where, in a few words."""
 
     def start(self, job: Job) -> None:
         """Start a job."""
 
     def wait(self, seconds: float) -> list[Ended]:
-        """The jobs that have ended; waits for one, up to so long."""
+        """The jobs that have ended since the last call; waits at most `seconds` for one."""
 
     def stop(self) -> None:
         """Ask all jobs to finish their epochs and save."""
 
     def kill(self) -> None:
-        """End all jobs at once."""
+        """End all jobs now; their runs can resume from their last checkpoints."""
 
 
 @dataclass
-class Run:
-    """A run of the benchmark, and what is known of it."""
+class PlannedRun:
+    """A run of the plan, and what the scheduler knows of it."""
 
     config: TrainConfig
     path: Path
@@ -77,7 +77,7 @@ class Run:
     attempts: int = 0
     error: str = ""
     first_epoch: int = 0
-    """Where this benchmark command took it up."""
+    """The epoch at which this command began to work on it."""
     progress: Progress = field(default_factory=Progress)
 
     @property
@@ -88,12 +88,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What a benchmark command came to."""
+    """The runs at the end of a benchmark command."""
 
-    runs: list[Run]
+    runs: list[PlannedRun]
 
-    def of(self, *status: Status) -> list[Run]:
-        """The runs in such a state."""
+    def of(self, *status: Status) -> list[PlannedRun]:
+        """The runs whose status is one of these."""
         return [run for run in self.runs if run.status in status]
 
     @property
@@ -105,15 +105,15 @@ class Result:
 
 
 class Scheduler:
-    """Brings the runs of a plan to their ends.
+    """Works through the runs of a plan until each is done or has failed.
 
     Args:
-        configs: the runs.
-        root: the folder that holds them all.
-        launcher: where they run.
+        configs: the runs' settings.
+        root: the folder that holds all runs.
+        launcher: starts the jobs.
         retries: how often a failed run is tried again.
-        pack: how many runs share one simulator, where they fit.
-        view: what one sees of it.
+        pack: at most this many runs share one simulator.
+        view: shows the progress.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Scheduler:
             raise ValueError(f"pack must be at least 1, got {pack}; 1 gives every run its own simulator")
         self.root, self.launcher, self.retries, self.pack = root, launcher, retries, pack
         self.view = view or View(quiet=True)
-        self.runs = [Run(config, run_path(root, config)) for config in configs]
+        self.runs = [PlannedRun(config, run_path(root, config)) for config in configs]
         self._by_path = {run.path: run for run in self.runs}
         self._jobs = 0
         self._stopping = False
@@ -139,7 +139,7 @@ class Scheduler:
         self._looked_elsewhere = self._refreshed = 0.0
 
     def run(self) -> Result:
-        """Run until all is done or failed, or to Ctrl-C; a second Ctrl-C does not wait for epochs to end."""
+        """Work until every run is done or failed, or until Ctrl-C; a second Ctrl-C does not wait for epochs to end."""
         self.root.mkdir(parents=True, exist_ok=True)
         for run in self.runs:
             run.progress = progress(run.path)
@@ -175,7 +175,7 @@ class Scheduler:
         for ended in self.launcher.wait(REFRESH_SECONDS):
             self._jobs -= 1
             for path in ended.job.paths():
-                self._judge(self._by_path[path], ended)
+                self._settle(self._by_path[path], ended)
         now = time.monotonic()
         if now - self._looked_elsewhere >= LOOK_ELSEWHERE_SECONDS:
             self._looked_elsewhere = now
@@ -185,9 +185,9 @@ class Scheduler:
             self._refresh()
 
     def _next_job(self) -> Job | None:
-        """The next waiting run, with others that fit into a pack with it; one that failed is tried again alone."""
+        """The next waiting run and others that fit into a pack with it. A run that failed is tried again alone."""
         waiting = [run for run in self.runs if run.status == "waiting"]
-        # Those that failed come last: what they failed of may be over by then.
+        # Runs that failed come last: by then the cause may be gone.
         first = min(waiting, key=lambda run: run.attempts, default=None)
         if first is None:
             return None
@@ -199,8 +199,8 @@ class Scheduler:
             run.status = "running"
         return Job(self.root, tuple(run.config for run in chosen), self.launcher.threads)
 
-    def _judge(self, run: Run, ended: Ended) -> None:
-        """What became of a run whose job is over: its folder tells."""
+    def _settle(self, run: PlannedRun, ended: Ended) -> None:
+        """Read from a run's folder how its job ended, and set its status."""
         run.progress = progress(run.path)
         if is_done(run.path, run.config):
             run.status = "done"
@@ -210,9 +210,9 @@ class Scheduler:
         elif self._stopping:
             run.status = "interrupted"
         else:
-            self._failed(run, ended.error or last_words(run.path / LOG) or "it ended without a word")
+            self._note_failure(run, ended.error or last_words(run.path / LOG) or "it ended without a word")
 
-    def _failed(self, run: Run, error: str) -> None:
+    def _note_failure(self, run: PlannedRun, error: str) -> None:
         run.attempts += 1
         run.error = error
         if run.attempts <= self.retries:
@@ -224,7 +224,7 @@ class Scheduler:
             self.view.say(f"failed after {run.attempts} attempts: {run.name}: {error}")
 
     def _look_elsewhere(self) -> None:
-        """What other benchmark commands on the same folder have come to; what they dropped is taken over."""
+        """Look at the runs of other benchmark commands on this folder, and take over those that they dropped."""
         for run in self.runs:
             if run.status == "elsewhere":
                 run.progress = progress(run.path)
@@ -246,7 +246,7 @@ class Scheduler:
             if run.status in ("waiting", "running", "elsewhere"):
                 run.status = "interrupted"
 
-    # ---- what one sees -------------------------------------------------------------------------------------------
+    # ---- the view ------------------------------------------------------------------------------------------------
 
     def _announce(self) -> None:
         count = Counter(run.status for run in self.runs)
@@ -269,16 +269,16 @@ class Scheduler:
         self.view.update(rows, counts, self._seconds_left())
 
     def _seconds_left(self) -> float | None:
-        """At the speed so far; None before any epoch has ended."""
-        mine = [run for run in self.runs if run.status not in ("elsewhere", "failed")]
-        ahead = [run for run in mine if run.status != "done"]
-        gained = sum((run.progress.epoch - run.first_epoch) * run.config.steps_per_epoch for run in mine)
-        missing = sum((run.config.epochs - run.progress.epoch) * run.config.steps_per_epoch for run in ahead)
+        """The time left at the speed so far; None before the first epoch has ended."""
+        counted = [run for run in self.runs if run.status not in ("elsewhere", "failed")]
+        unfinished = [run for run in counted if run.status != "done"]
+        gained = sum((run.progress.epoch - run.first_epoch) * run.config.steps_per_epoch for run in counted)
+        missing = sum((run.config.epochs - run.progress.epoch) * run.config.steps_per_epoch for run in unfinished)
         return missing * (time.monotonic() - self._begun) / gained if gained > 0 else None
 
 
-def _pack_key(run: Run) -> tuple[object, int]:
-    """What runs of one pack share: their shape, and the epoch from which they go on."""
+def _pack_key(run: PlannedRun) -> tuple[object, int]:
+    """What the runs of one pack have in common: their shape, and the epoch at which they resume."""
     return pack_key(run.config), run.progress.epoch
 
 
@@ -286,7 +286,7 @@ def _pack_key(run: Run) -> tuple[object, int]:
 
 
 def write_manifest(name: str, configs: Sequence[TrainConfig], root: Path) -> Path:
-    """Put the list of a plan's runs beside them, so that one which never began is missed when they are collected."""
+    """Write the list of a plan's runs into their folder. From it `collect` knows of runs that never began."""
     paths = [run_path(root, config).relative_to(root).as_posix() for config in configs]
     content = (json.dumps({"plan": name, "runs": paths}, indent=1) + "\n").encode()
     path = root / "plans" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.json"

@@ -1,4 +1,4 @@
-"""How far runs are, read from their folders alone: there is no list beside them to fall out of step."""
+"""How far runs are. This is read from their folders alone, so that no separate list can be out of date."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.files import write_atomically
@@ -15,12 +15,12 @@ from sbtrpo.runs.claims import holder
 
 State = Literal["pending", "running", "interrupted", "failed", "done"]
 LOG, FAILURE = "log.txt", "failed.json"
-_TAIL = 16_384  # bytes: some rows of metrics.csv, some lines of a log
+_TAIL = 16_384  # bytes: enough for several rows of metrics.csv or several lines of a log
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The last epoch that metrics.csv tells of."""
+    """The last whole row of a run's metrics.csv; the default if there is none."""
 
     epoch: int = 0
     reward: float = float("nan")
@@ -29,14 +29,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed, as often as it was tried."""
+    """Why a run failed, and how often it was tried."""
 
     error: str
     attempts: int
 
     @classmethod
     def read(cls, run: Path) -> Failure | None:
-        """What the run's folder says; None if it did not fail."""
+        """The failure noted in the run's folder; None if there is none."""
         try:
             content: dict[str, Any] = json.loads((run / FAILURE).read_text())
             return cls(str(content["error"]), int(content["attempts"]))
@@ -44,14 +44,14 @@ class Failure:
             return None
 
     def write(self, run: Path) -> None:
-        """Note it in the run's folder."""
+        """Note the failure in the run's folder."""
         run.mkdir(parents=True, exist_ok=True)
         content = {"error": self.error, "attempts": self.attempts, "log": LOG}
         write_atomically(run / FAILURE, (json.dumps(content, indent=2) + "\n").encode())
 
 
 def state(run: Path, config: TrainConfig) -> State:
-    """A run's state: done with its summary; failed after its last try; running while someone holds its claim."""
+    """A run is done once its summary says so, failed after its last try, and running while a process claims it."""
     if is_done(run, config):
         return "done"
     if not run.exists():
@@ -64,7 +64,7 @@ def state(run: Path, config: TrainConfig) -> State:
 
 
 def is_done(run: Path, config: TrainConfig) -> bool:
-    """Whether the run is at its end."""
+    """Whether the run's summary tells of all its epochs."""
     try:
         summary = json.loads((run / "summary.json").read_text())
         return int(summary["epochs"]) >= config.epochs
@@ -77,9 +77,7 @@ def progress(run: Path) -> Progress:
     try:
         with (run / "metrics.csv").open("rb") as file:
             header = file.readline().decode(errors="replace")
-            start = file.tell()
-            file.seek(max(start, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().decode(errors="replace").splitlines(keepends=True)
+            lines = _lines_at_end(file)
     except FileNotFoundError:
         return Progress()
     whole = [line for line in lines if line.endswith("\n")]
@@ -93,11 +91,16 @@ def progress(run: Path) -> Progress:
 
 
 def last_words(log: Path) -> str:
-    """The last line of a log that says something; of a traceback, the error."""
+    """The last line of a log that is not empty; after a traceback, that line is the error."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-            lines = file.read().decode(errors="replace").splitlines()
+            lines = _lines_at_end(file)
     except FileNotFoundError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _lines_at_end(file: BinaryIO) -> list[str]:
+    """The last lines of a file, none of them from before its current position."""
+    file.seek(max(file.tell(), os.fstat(file.fileno()).st_size - _TAIL))
+    return file.read().decode(errors="replace").splitlines(keepends=True)

@@ -1,8 +1,8 @@
-"""What several seeds, and several tasks, amount to: interquartile means and stratified bootstrap intervals.
+"""Statistics over seeds and tasks: interquartile means and stratified bootstrap intervals.
 
-As in Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (NeurIPS 2021), and their
-package rliable, which a test compares with these functions where it is installed. (It needs an outdated pandas, and
-takes a second for what takes milliseconds here, since there the resamples are not handled together.)
+The estimates are those of Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (NeurIPS
+2021). A test compares these functions with the authors' package rliable, where that is installed. rliable needs an
+outdated pandas and takes a second where this file takes milliseconds, because it handles resamples one by one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Method = TypeVar("Method", bound=Hashable)
-"""Whatever tells methods and their settings apart."""
+MethodKey = TypeVar("MethodKey", bound=Hashable)
+"""What identifies a method and its settings: a name or a `Variant`."""
 RESAMPLES = 2000
 _TRIM = 0.25
 
@@ -40,10 +40,10 @@ def bootstrap_interval(
     """A percentile interval for the interquartile mean of all scores together.
 
     Args:
-        strata: the scores of each task, (runs,); each is resampled by itself, so that every task keeps its weight.
-        confidence: of the interval.
-        resamples: how many.
-        seed: of the resampling; the same scores give the same interval.
+        strata: the scores of each task, (runs,). Each task is resampled separately and so keeps its weight.
+        confidence: the probability that the interval holds the true value.
+        resamples: how many resamples are drawn.
+        seed: seeds the resampling; the same scores give the same interval.
     """
     if not strata or any(len(scores) == 0 for scores in strata):
         raise ValueError("an interval needs at least one score in every stratum")
@@ -68,34 +68,34 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class MethodOverall:
-    """One method over all tasks that count."""
+    """One method over all tasks that are compared."""
 
     runs: int
     safety_probability: Aggregate
     safe_reward: Aggregate
-    """Scaled, on each task, to its worst and its best run."""
+    """Scaled on each task: 0 for its worst run, 1 for its best."""
 
 
 @dataclass(frozen=True)
-class Overall(Generic[Method]):
+class OverallScores(Generic[MethodKey]):
     """Methods over the tasks that they share."""
 
     tasks: list[str]
-    methods: dict[Method, MethodOverall]
+    methods: dict[MethodKey, MethodOverall]
 
 
 def overall(
-    safety_probability: Mapping[Method, Mapping[str, Floats]], safe_reward: Mapping[Method, Mapping[str, Floats]]
-) -> Overall[Method]:
-    """Methods over all tasks of `common_tasks`.
+    safety_probability: Mapping[MethodKey, Mapping[str, Floats]], safe_reward: Mapping[MethodKey, Mapping[str, Floats]]
+) -> OverallScores[MethodKey]:
+    """Each method's scores over the tasks that `common_tasks` chooses.
 
     Args:
-        safety_probability: of each method and task, that of each run, (runs,).
-        safe_reward: likewise, of the same methods and tasks.
+        safety_probability: by method and task, the value of each run, (runs,).
+        safe_reward: likewise, for the same methods and tasks.
     """
     methods, tasks = common_tasks({method: list(scores) for method, scores in safe_reward.items()})
     rewards = scaled({method: {task: safe_reward[method][task] for task in tasks} for method in methods})
-    found = {
+    by_method = {
         method: MethodOverall(
             runs=sum(len(scores) for scores in rewards[method].values()),
             safety_probability=aggregate([safety_probability[method][task] for task in tasks]),
@@ -103,16 +103,16 @@ def overall(
         )
         for method in methods
     }
-    return Overall(tasks, found)
+    return OverallScores(tasks, by_method)
 
 
 def aggregate(strata: Sequence[Floats]) -> Aggregate:
-    """Of all scores together; `strata` as of `bootstrap_interval`, but the order of runs makes no difference."""
+    """Over all scores together. `strata` is as in `bootstrap_interval`; here the order of runs makes no difference."""
     return Aggregate(float(interquartile_mean(np.concatenate(strata))), *bootstrap_interval([*map(np.sort, strata)]))
 
 
 def final_values(courses: Iterable[Floats], last_epochs: int) -> Floats:
-    """Of every run the mean over its last epochs; a run without a number in them is left out.
+    """Each run's mean over its last epochs; a run that has no finite value there is left out.
 
     >>> final_values([np.array([9.0, 1.0, 3.0]), np.array([np.nan])], last_epochs=2).tolist()
     [2.0]
@@ -121,10 +121,10 @@ def final_values(courses: Iterable[Floats], last_epochs: int) -> Floats:
     return np.array([float(end[np.isfinite(end)].mean()) for end in ends if np.isfinite(end).any()])
 
 
-def common_tasks(tasks: Mapping[Method, Collection[str]]) -> tuple[list[Method], list[str]]:
-    """Which methods can be compared on which tasks: the largest table, methods times tasks, without a gap.
+def common_tasks(tasks: Mapping[MethodKey, Collection[str]]) -> tuple[list[MethodKey], list[str]]:
+    """Which methods can be compared on which tasks: the largest table of methods and tasks without a gap.
 
-    Of tables of the same size that with more tasks. Several methods without a common task cannot be compared.
+    Of two tables of the same size, the one with more tasks wins. Methods without a common task cannot be compared.
 
     >>> common_tasks({"a": ["x", "y", "z"], "b": ["x", "y", "z"], "c": ["y", "z"], "d": ["z"]})
     (['a', 'b'], ['x', 'y', 'z'])
@@ -141,18 +141,18 @@ def common_tasks(tasks: Mapping[Method, Collection[str]]) -> tuple[list[Method],
     return methods, sorted(names)
 
 
-def scaled(scores: Mapping[Method, Mapping[str, Floats]]) -> dict[Method, dict[str, Floats]]:
-    """On each task 0 for the worst and 1 for the best run of all methods; 0 for all where they are equal.
+def scaled(scores: Mapping[MethodKey, Mapping[str, Floats]]) -> dict[MethodKey, dict[str, Floats]]:
+    """Scores from 0 (the worst run of a task, over all methods) to 1 (the best); 0 for all if they are equal.
 
-    >>> found = scaled({"a": {"x": np.array([1.0, 5.0])}, "b": {"x": np.array([2.0])}})
-    >>> found["a"]["x"].tolist(), found["b"]["x"].tolist()
+    >>> shares = scaled({"a": {"x": np.array([1.0, 5.0])}, "b": {"x": np.array([2.0])}})
+    >>> shares["a"]["x"].tolist(), shares["b"]["x"].tolist()
     ([0.0, 1.0], [0.25])
     """
-    found: dict[Method, dict[str, Floats]] = {method: {} for method in scores}
+    scaled_scores: dict[MethodKey, dict[str, Floats]] = {method: {} for method in scores}
     for task in dict.fromkeys(task for by_task in scores.values() for task in by_task):
-        values = {method: by_task[task] for method, by_task in scores.items() if task in by_task}
-        everything = np.concatenate(list(values.values()))
+        by_method = {method: by_task[task] for method, by_task in scores.items() if task in by_task}
+        everything = np.concatenate(list(by_method.values()))
         low, high = float(everything.min()), float(everything.max())
-        for method, own in values.items():
-            found[method][task] = (own - low) / ((high - low) or 1.0)
-    return found
+        for method, values in by_method.items():
+            scaled_scores[method][task] = (values - low) / ((high - low) or 1.0)
+    return scaled_scores

@@ -1,4 +1,4 @@
-"""What one sees of a benchmark: a live table in a terminal, lines elsewhere."""
+"""What a benchmark shows while it runs: a live table in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbtrpo.learning.display import LiveView
 ROWS = 25
 """The most runs that the live table shows."""
 PLAIN_SECONDS = 60.0
-"""Between two lines on the whole where there is no terminal."""
+"""Time between two summary lines where there is no terminal."""
 ORDER = ("running", "done", "failed", "waiting", "elsewhere", "interrupted")
 
 
@@ -33,11 +33,11 @@ class Row:
 
 
 class View(LiveView):
-    """Shows how a benchmark proceeds; use it as a context manager.
+    """Shows how a benchmark proceeds; used as a context manager.
 
     Args:
         quiet: show nothing.
-        console: where to; standard output if left out.
+        console: where the text goes; standard output if left out.
     """
 
     def __init__(self, quiet: bool = False, console: Console | None = None) -> None:
@@ -45,7 +45,7 @@ class View(LiveView):
         self._told = time.monotonic()
 
     def update(self, rows: Sequence[Row], counts: Mapping[str, int], seconds_left: float | None) -> None:
-        """Show what runs, how many are in which state, and the time left."""
+        """Show the runs under way, how many runs are in which state, and the time left."""
         line = summary(counts, seconds_left)
         if self._live is not None:
             self._live.update(Group(table(rows), Text(line)))
@@ -75,12 +75,12 @@ def summary(counts: Mapping[str, int], seconds_left: float | None) -> str:
     '2 running, 1 done, 0 failed, 7 waiting; about 2 h 5 min left'
     """
     always = ("running", "done", "failed")
-    parts = [f"{counts.get(name, 0)} {name}" for name in ORDER if counts.get(name, 0) or name in always]
-    return ", ".join(parts) + ("" if seconds_left is None else f"; about {duration(seconds_left)} left")
+    phrases = [f"{counts.get(name, 0)} {name}" for name in ORDER if counts.get(name, 0) or name in always]
+    return ", ".join(phrases) + ("" if seconds_left is None else f"; about {duration(seconds_left)} left")
 
 
 def duration(seconds: float) -> str:
-    """In the largest two units.
+    """A time in its two largest units, or in one.
 
     >>> duration(59), duration(3599), duration(90_000)
     ('59 s', '60 min', '1 d 1 h')

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """The pool, and with it MuJoCo, for which nobody waits who only asks what tasks there are."""
+        """Import the pool, and with it MuJoCo, only where it is used: listing the tasks must be fast."""
         if name not in ("Pool", "make_pool"):
             raise AttributeError(f"module 'sbtrpo.envs' has no attribute {name!r}")
         from sbtrpo.envs import pool

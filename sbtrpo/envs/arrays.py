@@ -62,7 +62,7 @@ def suspicious(array: Array) -> bool:
     return total - total != 0.0
 
 
-def some(mask: Array) -> bool:
+def any_true(mask: Array) -> bool:
     """Whether any entry is True."""
     return bool(mask.any())
 

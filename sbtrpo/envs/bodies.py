@@ -92,12 +92,12 @@ def _from_gymnasium(name: str, forces: bool = False, total_mass: float | None = 
     for geom in builder.geoms:
         # MuJoCo sums the margins of two geoms where 2.3.3 took the larger one, and in these files all are equal.
         geom.margin /= 2
-    if forces:  # the engine computes them for the sake of a sensor that needs them
+    if forces:  # the engine computes them only if a sensor needs them
         builder.body("torso").add_site(name="torso")
         builder.add_sensor(type=_Sensor.mjSENS_ACCELEROMETER, objtype=mujoco.mjtObj.mjOBJ_SITE, objname="torso")
     if total_mass is None:
         return builder.compile()
-    builder.compiler.settotalmass = -1  # which the file sets and MuJoCo is about to drop
+    builder.compiler.settotalmass = -1  # the file sets it, and MuJoCo will remove this option
     model = builder.compile()
     mujoco.mj_setTotalmass(model, total_mass)
     mujoco.mj_setConst(model, mujoco.MjData(model))

@@ -1,6 +1,6 @@
 """Tasks of your own: a navigation task from a TOML file or a dict, without code.
 
-`docs/tasks.md` lists the settings. Whatever is wrong with them is said in one sentence that names the field.
+`docs/tasks.md` lists the settings. An error names the setting that is wrong, in one sentence.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOGETHER = 1e-6  # metres; fixed places are drawn within 1e-9 of where they are
 
 @dataclass(frozen=True)
 class Kind:
-    """What objects of a kind are like where the settings do not say."""
+    """Defaults for the settings of a kind of objects."""
 
     size: float
     """Radius, half side of a box, or half length of a wall."""
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def single(self) -> bool:
-        """Whether there is one of it."""
+        """Whether there is exactly one object of the kind."""
         return "count" not in self.settings and "boundary" not in self.settings
 
 
@@ -68,12 +68,12 @@ NEEDS: dict[Objective, tuple[str, ...]] = {
     "circle": ("circle",),
     "run": (),
 }
-"""What an objective cannot do without. A goal or circle has no part in the others."""
+"""The kinds that an objective needs. A goal or a circle is refused where it is not needed."""
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """What holds for an objective where the settings do not say: the numbers of the family."""
+    """Defaults for the settings of a task with an objective: the numbers of the family."""
 
     extent: float = 2.0
     robot_keepout: float = 0.4
@@ -157,7 +157,7 @@ def _groups(entries: Sequence[Any], robot: str, objective: Objective) -> tuple[G
 def _group(entry: Mapping[str, Any], path: str, robot: str, objective: Objective) -> Group:
     """One entry of `objects`."""
     name = _Table(entry, path, entry).choice("kind", tuple(KINDS))
-    kind = _usual(name, robot, objective)
+    kind = _kind_in_family(name, robot, objective)
     table = _Table(entry, path, ("kind", *kind.settings), of=name)
     size = table.number("size", kind.size, above=0)
     # Bigger things keep more distance, unless the settings say how much.
@@ -174,14 +174,14 @@ def _group(entry: Mapping[str, Any], path: str, robot: str, objective: Objective
         count = 1 if kind.single else table.whole("count", 1 if places is None else len(places), most=MAX_COUNT)
         if places is not None and len(places) != count:
             raise ValueError(f"{path}places must be as many as there are objects, {count}, got {len(places)}")
-        group = _make(name, count, size, keepout, cost, density)
+        group = _make_group(name, count, size, keepout, cost, density)
         group = dataclasses.replace(group, places=places, area=table.rectangle("area", None))
         if places is not None and group.area is not None:
             raise ValueError(f"{path}area is for random places, and {path}places gives fixed ones; leave one out")
     return dataclasses.replace(group, lidar=table.flag("lidar", group.lidar))
 
 
-def _usual(name: str, robot: str, objective: Objective) -> Kind:
+def _kind_in_family(name: str, robot: str, objective: Objective) -> Kind:
     """A kind as it is in the family's tasks with this robot and objective."""
     kind = KINDS[name]
     if name == "goal" and objective == "button":
@@ -195,7 +195,7 @@ def _usual(name: str, robot: str, objective: Objective) -> Kind:
     return kind
 
 
-def _make(kind: str, count: int, size: float, keepout: float, cost: bool, density: float) -> Group:
+def _make_group(kind: str, count: int, size: float, keepout: float, cost: bool, density: float) -> Group:
     match kind:
         case "goal":
             return s.goal(size, keepout)
@@ -235,7 +235,7 @@ def _check_room(spec: NavigationSpec) -> None:
 
 
 def _check_fixed_goal(spec: NavigationSpec) -> None:
-    """A goal that cannot move ends the episode when it is reached, because what stands on it takes its place."""
+    """A goal with a fixed place must end the episode when it is reached: what stands on it must leave it no room."""
     if spec.objective not in ("goal", "push") or (goal := spec.group("goal")).places is None:
         return
     visitor = spec.group("push_box").keepout if spec.objective == "push" else spec.robot_keepout
@@ -272,7 +272,7 @@ class _Table:
         return value
 
     def choice(self, name: str, options: tuple[str, ...]) -> str:
-        """One of some words."""
+        """One of several words."""
         if name not in self.values:
             raise ValueError(f"{self.path}{name} is missing; choose one of {', '.join(options)}")
         value = self.values[name]
@@ -379,7 +379,7 @@ def _assignments(values: Mapping[str, Any]) -> list[str]:
 
 
 def _sizing(group: Group) -> float:
-    """The one number that the size of a kind follows from."""
+    """The number that the setting `size` of a kind stands for."""
     return group.size[1] if group.kind == "sigwalls" else group.size[0]
 
 

@@ -1,4 +1,4 @@
-"""Tasks in words and tables, from their specs alone: nothing is compiled, so all of them are listed in no time.
+"""Tasks in words and tables, from their specs alone: nothing is compiled, so listing all of them is fast.
 
 python -m sbtrpo.envs.describe docs/tasks.md            write the table of the family into the page
 python -m sbtrpo.envs.describe docs/tasks.md --check    only say whether it is current
@@ -49,7 +49,7 @@ COSTS = {
     "cost_out_of_boundary": "the robot's centre is beyond a signal wall",
     "cost_strip": "the point is in the forbidden strip",
 }
-PARTS = {
+OBSERVATION_FACTS = {
     "accelerometer": "acceleration, in the robot's frame, gravity included",
     "velocimeter": "velocity, in the robot's frame",
     "gyro": "angular velocity, in the robot's frame",
@@ -103,7 +103,7 @@ def rows(tasks: Sequence[TaskLike] | None = None) -> list[tuple[str, int, int, i
 
 def sheet(tasks: Sequence[TaskLike] | None = None) -> Sheet:
     """`rows` as a table of text."""
-    texts = [(name, *map(str, numbers), things) for name, *numbers, things in rows(tasks)]
+    texts = [(name, *map(str, numbers), listed) for name, *numbers, listed in rows(tasks)]
     return Sheet(("task", "obs", "act", "steps", "objects (* costs)"), texts)
 
 
@@ -132,8 +132,10 @@ def describe(task: TaskLike) -> Description:
     ('vases_lidar', '[56:72)', '16', 'nearness of vases in 16 directions, from 0 at 3 m to 1')
     """
     spec = get_spec(task)
-    parts = observation_slices(spec).items()
-    observation = [(name, f"[{p.start}:{p.stop})", str(p.stop - p.start), _part(spec, name)) for name, p in parts]
+    slices = observation_slices(spec).items()
+    observation = [
+        (name, f"[{p.start}:{p.stop})", str(p.stop - p.start), _observation_fact(spec, name)) for name, p in slices
+    ]
     return Description(
         id=spec.id,
         facts=tuple(_facts(spec)),
@@ -143,12 +145,12 @@ def describe(task: TaskLike) -> Description:
     )
 
 
-def _part(spec: TaskSpec, name: str) -> str:
+def _observation_fact(spec: TaskSpec, name: str) -> str:
     if isinstance(spec, NavigationSpec) and name.endswith("_lidar"):
         kind = name.removesuffix("_lidar")
         dark = "; all 0 for ten steps after a press" if kind == "buttons" and spec.objective == "button" else ""
-        things = kind if kind.endswith("s") else f"the {kind.replace('_', ' ')}"
-        return f"nearness of {things} in {BINS} directions, from 0 at {spec.lidar_range:g} m to 1{dark}"
+        noun = kind if kind.endswith("s") else f"the {kind.replace('_', ' ')}"
+        return f"nearness of {noun} in {BINS} directions, from 0 at {spec.lidar_range:g} m to 1{dark}"
     if isinstance(spec, VelocitySpec) and name in ("qpos", "qvel"):
         robot = RUNNERS[spec.robot]
         if name == "qvel":
@@ -156,7 +158,7 @@ def _part(spec: TaskSpec, name: str) -> str:
             return f"velocities, clipped to ±{limit:g}" if math.isfinite(limit) else "velocities"
         unseen = "x" if robot.unseen == 1 else "x and y"
         return f"positions, without {unseen}: qpos[{robot.unseen}:]"
-    return PARTS[name]
+    return OBSERVATION_FACTS[name]
 
 
 def _cost(spec: TaskSpec, name: str) -> str:

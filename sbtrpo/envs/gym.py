@@ -1,4 +1,4 @@
-"""The tasks as Gymnasium environments: `gymnasium.make("sbtrpo:SafetyPointGoal2-v0")`, for whoever trains otherwise."""
+"""The tasks as Gymnasium environments: `gymnasium.make("sbtrpo:SafetyPointGoal2-v0")`, for other libraries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from sbtrpo.envs.registry import get_spec, task_ids
 from sbtrpo.envs.streams import Floats
@@ -44,15 +45,15 @@ def register_gymnasium() -> None:
 def observation_space(pool: Pool) -> spaces.Box:
     """Lidar entries lie in [0, 1], all others anywhere."""
     low, high = np.full((2, pool.task.observation_size), np.inf) * [[-1.0], [1.0]]
-    for name, part in pool.task.observation_slices.items():
+    for name, entries in pool.task.observation_slices.items():
         if name.endswith("_lidar"):
-            low[part], high[part] = 0.0, 1.0
+            low[entries], high[entries] = 0.0, 1.0
     return spaces.Box(low, high, dtype=np.float64)
 
 
 def _pool(task: str, num_worlds: int, threads: int, layout_rng: LayoutRng, steps: int | None) -> Pool:
     """A pool, with another time limit than its task's if one is given."""
-    from sbtrpo.envs.pool import make_pool  # and with it MuJoCo, for which registering need not wait
+    from sbtrpo.envs.pool import make_pool  # it imports MuJoCo, and registering must be fast
 
     pool = make_pool(task, num_worlds, threads=threads, layout_rng=layout_rng)
     if steps is not None:
@@ -61,7 +62,7 @@ def _pool(task: str, num_worlds: int, threads: int, layout_rng: LayoutRng, steps
 
 
 def _metadata(pool: Pool) -> Info:
-    """What can be shown here, in which a window is only counted where there is a screen."""
+    """What can be shown here; a window needs a screen."""
     screen = sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     model = getattr(pool.physics, "model", None)
     seconds = model.opt.timestep * getattr(pool.spec, "substeps", 1) if model is not None else 0.02
@@ -72,8 +73,8 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
     """One world of a task in Gymnasium's five-value form; a step's cost is `info["cost"]`.
 
     `info` also has the cost components, `goal_met`, and `fault`: whether the simulation failed, which truncates the
-    episode. As everywhere in Gymnasium the time limit is a wrapper's, which `gymnasium.make` adds; without it an
-    episode goes on until it terminates.
+    episode. The time limit is a wrapper that `gymnasium.make` adds, as for all environments; without it an episode
+    goes on until it terminates.
 
     Args:
         task: a task id; `sbtrpo.task_ids()` lists them.
@@ -112,8 +113,9 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
         self._next: Floats | None = None
         """The first observation of the next episode, which a pool begins in the step that ends one."""
 
+    @override
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
-        """Begin an episode; without a seed the next one of the stream, or of a random stream at first."""
+        """Begin the first episode of a seed; without a seed the next episode, at first of a random seed."""
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))
@@ -125,8 +127,8 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
             self.render()
         return obs, {}
 
+    @override
     def step(self, action: Floats) -> tuple[Floats, float, bool, bool, Info]:
-        """One step of the world."""
         if self._ended or not self._seeded:
             raise gymnasium.error.ResetNeeded("the episode has ended or not yet begun; call reset() first")
         obs, reward, cost, terminated, truncated, infos = self.pool.step(np.asarray(action, np.float64)[None])
@@ -139,8 +141,9 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
             self.render()
         return np.array(obs[0]), float(reward[0]), bool(terminated[0]), bool(truncated[0]), info
 
+    @override
     def render(self) -> NDArray[np.uint8] | None:
-        """The world as it is now, (height, width, 3), with what costs in red; in a window if so asked."""
+        """The world as it is now, (height, width, 3), with what costs in red; None if it is shown in a window."""
         if self.render_mode is None:
             return None
         if self._renderer is None:
@@ -153,6 +156,7 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
         frame: NDArray[np.uint8] = self._renderer.frame(0, self._violated)
         return frame
 
+    @override
     def close(self) -> None:
         """Let go of the renderer; may be called again."""
         if self._renderer is not None:
@@ -161,7 +165,7 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
 
 
 class SafetyVectorEnv(gymnasium.vector.VectorEnv[Floats, Floats, NDArray[Any]]):
-    """A pool in Gymnasium's vector form, each world beginning its next episode in the step that ends one.
+    """A pool in Gymnasium's vector form. The step that ends an episode also begins the next one.
 
     `info["cost"]`, (N,), is the cost of this step in every world, also where it ended an episode. In such steps
     `info["final_obs"]` holds the last observations, and `info["final_info"]["episode"]` return, cost, length and more
@@ -186,8 +190,9 @@ class SafetyVectorEnv(gymnasium.vector.VectorEnv[Floats, Floats, NDArray[Any]]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._seeded = False
 
+    @override
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Floats, Info]:
-        """Begin episodes in all worlds; without a seed the next ones of their streams, or of random ones at first."""
+        """Begin the first episodes of a seed; without a seed the next episodes, at first of a random seed."""
         super().reset(seed=seed)
         if seed is None and not self._seeded:
             seed = int(self.np_random.integers(2**31))
@@ -195,8 +200,8 @@ class SafetyVectorEnv(gymnasium.vector.VectorEnv[Floats, Floats, NDArray[Any]]):
         obs: Floats = self.pool.reset(seed=seed)[0]
         return obs, {}
 
+    @override
     def step(self, actions: Floats) -> tuple[Floats, Floats, Flags, Flags, Info]:
-        """One step of all worlds."""
         obs, reward, cost, terminated, truncated, infos = self.pool.step(np.asarray(actions, np.float64))
         everywhere = np.ones(self.num_envs, np.bool_)
         values = {"cost": cost} | {name: value for name, value in infos.items() if name not in _OF_EPISODES}
@@ -222,6 +227,7 @@ class SixValues(gymnasium.Wrapper[Any, Any, Any, Any]):
     >>> obs, reward, cost, terminated, truncated, info = env.step(env.action_space.sample())
     """
 
+    @override
     def step(self, action: Any) -> tuple[Any, float, float, bool, bool, Info]:  # type: ignore[override]
         """(obs, reward, cost, terminated, truncated, info)"""
         obs, reward, terminated, truncated, info = self.env.step(action)

@@ -1,8 +1,8 @@
 """Where robot and objects stand at the start: rejection sampling, batched over worlds.
 
 The original places objects one after the other, each by up to 100 uniform draws, and starts the whole layout again when
-one of them finds no room. That conditions on success, strongly so in crowded scenes, and belongs to the task. Here the
-same rule runs on arrays: attempts are looked at in blocks, and restarts side by side on forked streams.
+one of them finds no room. So layouts are conditioned on success, strongly in crowded scenes, and this is part of the
+task. Here the same rule runs on arrays: attempts are tested in blocks, and restarts side by side on forked streams.
 """
 
 from __future__ import annotations
@@ -51,38 +51,38 @@ def places(spec: NavigationSpec) -> list[Place]:
 
     keepout = spec.robot_keepout
     robot = square("robot", keepout) if spec.start is None else rectangle("robot", keepout, spec.start)
-    found = [robot]
+    in_order = [robot]
     for group in spec.groups:
         for i in range(group.count):
             name = group.kind if group.count == 1 else f"{group.kind} {i}"
             if group.places is not None:
                 centre = np.asarray(group.places[i])
-                found.append(Place(name, centre - _JITTER, centre + _JITTER, group.keepout))
+                in_order.append(Place(name, centre - _JITTER, centre + _JITTER, group.keepout))
             elif group.area is not None:
-                found.append(rectangle(name, group.keepout, group.area))
+                in_order.append(rectangle(name, group.keepout, group.area))
             else:
-                found.append(square(name, group.keepout))
-    return found
+                in_order.append(square(name, group.keepout))
+    return in_order
 
 
 def draw_place(
-    place: Place, streams: Streams, rows: Ints, others: Floats, keepouts: Floats, attempts: int
+    place: Place, streams: Streams, rows: Ints, standing: Floats, keepouts: Floats, attempts: int
 ) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
-    """Draw a place until it keeps its distance from all others.
+    """Draw a place until it keeps its distance from everything that stands already.
 
     Args:
         place: what is placed.
         streams: where the draws come from.
         rows: (n,), the streams to draw from.
-        others: (n, m, 2), what stands already.
-        keepouts: (m,), of the others.
+        standing: (n, m, 2), what stands already.
+        keepouts: (m,), of what stands already.
         attempts: the most draws for one stream.
 
     Returns:
         xy (n, 2) and whether a place was found (n,).
     """
     xy = np.zeros((len(rows), 2))
-    found = np.zeros(len(rows), bool)
+    placed = np.zeros(len(rows), bool)
     waiting = np.arange(len(rows))
     reach = (keepouts + place.keepout) ** 2
     done = 0
@@ -93,18 +93,18 @@ def draw_place(
         draws = streams.peek(rows[waiting], 2 * block)
         x = place.low[0] + (place.high[0] - place.low[0]) * draws[:, ::2]
         y = place.low[1] + (place.high[1] - place.low[1]) * draws[:, 1::2]
-        # (waiting, others, block): attempts last, the longest axis.
-        dx = others[waiting, :, 0, None] - x[:, None, :]
-        dy = others[waiting, :, 1, None] - y[:, None, :]
+        # (waiting, standing, block): attempts last, the longest axis.
+        dx = standing[waiting, :, 0, None] - x[:, None, :]
+        dy = standing[waiting, :, 1, None] - y[:, None, :]
         clear = (dx * dx + dy * dy >= reach[:, None]).all(axis=1)
         first = clear.argmax(axis=1)
         hit = clear[np.arange(len(waiting)), first]
         streams.advance(rows[waiting], 2 * np.where(hit, first + 1, block))
         xy[waiting[hit], 0], xy[waiting[hit], 1] = x[hit, first[hit]], y[hit, first[hit]]
-        found[waiting[hit]] = True
+        placed[waiting[hit]] = True
         waiting = waiting[~hit]
         done += block
-    return xy, found
+    return xy, placed
 
 
 def _try_layouts(things: list[Place], streams: Streams, rows: Ints) -> tuple[Floats, Ints]:
@@ -157,9 +157,9 @@ def sample_layout(spec: NavigationSpec, things: list[Place], streams: Streams, r
 class Layouts:
     """The layouts of the worlds' next episodes.
 
-    Sampling for one world takes almost as many array operations as for a hundred, so a world that needs a layout has
-    the next ones of all worlds sampled with it. What a world gets does not depend on when: its layouts come from a
-    stream of their own. (The original's generators serve all purposes in turn, so from them nothing is sampled early.)
+    Sampling for one world takes almost as many array operations as for a hundred. So when one world needs a layout, the
+    next layouts of all worlds are sampled with it. That does not change them, because layouts have random streams of
+    their own. (The original has one generator for everything, so with it nothing is sampled early.)
     """
 
     def __init__(self, spec: NavigationSpec, streams: Streams, num_worlds: int) -> None:

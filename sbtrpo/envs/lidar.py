@@ -12,7 +12,7 @@ from sbtrpo.envs.arrays import Array, copy, keep_greatest
 
 BINS = 16
 _WIDTH = 2 * math.pi / BINS
-_LAST = BINS - 1  # a mask, BINS being a power of two
+_LAST = BINS - 1  # a mask, because BINS is a power of two
 
 
 def ego(offset: Array, height: Array | None, frame: Array) -> tuple[Array, Array]:
@@ -20,8 +20,8 @@ def ego(offset: Array, height: Array | None, frame: Array) -> tuple[Array, Array
 
     Args:
         offset: (N, M, 2), from the robot's centre to the objects', in the world's frame.
-        height: (N,), of the robot's centre: the objects are taken at height 0, so that it leaks in when the robot is
-            tilted; None for a robot that cannot tilt.
+        height: (N,), of the robot's centre. Objects are taken at height 0, so that it changes x and y when the robot
+            is tilted. None for a robot that cannot tilt.
         frame: (N, 3, 3), the robot's orientation; rows are world axes.
     """
     dx, dy = offset[:, :, 0].T, offset[:, :, 1].T
@@ -49,12 +49,12 @@ def first_bins(xp: Any, kinds: list[slice], num_objects: int, num_worlds: int, d
     return BINS * (xp.asarray(blocks, dtype=worlds.dtype, device=device)[:, None] + worlds)
 
 
-def lidar(xp: Any, x: Array, y: Array, distance: Array, max_range: float, first: Array, readings: Array) -> Array:
-    """Lidar readings of the objects, kind by kind.
+def lidar(xp: Any, x: Array, y: Array, distance: Array, max_range: float, first: Array, readings: Array) -> None:
+    """Write the lidar readings of the objects, kind by kind, into `readings`.
 
-    An object at distance d and angle φ has strength s = max(0, 1 - d/max_range). It lights the bin it is in with s and
-    spills over into both neighbours, into the next one with the part of the bin that φ has passed, into the one before
-    with the rest. A bin shows the strongest object.
+    An object at distance d and angle φ has strength s = max(0, 1 - d/max_range) in the bin it is in. Let p be the share
+    of that bin that φ has passed: then the object also has strength p s in the next bin and (1 - p) s in the one
+    before. A bin shows the strongest object.
 
     Args:
         xp: the array namespace.
@@ -63,7 +63,7 @@ def lidar(xp: Any, x: Array, y: Array, distance: Array, max_range: float, first:
         distance: (M, N), of x and y.
         max_range: the distance at which an object vanishes.
         first: `first_bins` of the objects, kept by the caller.
-        readings: (N, kinds + 1, 16) zeros, to be filled with readings in [0, 1]; the last kind is not for showing.
+        readings: (N, kinds + 1, 16) zeros, which become readings in [0, 1]; the last kind is never shown.
     """
     strength = distance * (-1 / max_range)
     strength += 1.0

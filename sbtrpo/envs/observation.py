@@ -17,9 +17,11 @@ def observation_slices(spec: TaskSpec) -> dict[str, slice]:
     slice(24, 40, None)
     """
     if isinstance(spec, NavigationSpec):
-        sizes = ROBOTS[spec.robot].parts | {f"{group.kind}_lidar": BINS for group in spec.groups if group.lidar}
+        sizes = ROBOTS[spec.robot].observation_parts | {
+            f"{group.kind}_lidar": BINS for group in spec.groups if group.lidar
+        }
     elif isinstance(spec, VelocitySpec):
-        sizes = RUNNERS[spec.robot].parts
+        sizes = RUNNERS[spec.robot].observation_parts
     else:
         sizes = {"position": 2}
     ends = itertools.accumulate(sizes.values())
@@ -28,7 +30,7 @@ def observation_slices(spec: TaskSpec) -> dict[str, slice]:
 
 def observation_size(spec: TaskSpec) -> int:
     """Entries of the observation."""
-    return max(int(part.stop) for part in observation_slices(spec).values())
+    return max(int(entries.stop) for entries in observation_slices(spec).values())
 
 
 def action_size(spec: TaskSpec) -> int:

@@ -1,4 +1,4 @@
-"""What only comparison with the original environments needs: their random generators, read word by word."""
+"""The random generators of the original environments, read word by word, for comparisons with them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from sbtrpo.envs.streams import Floats, Ints
+from sbtrpo.envs.streams import Floats, Ints, Streams
 
 
-class OriginalStreams:
+class OriginalStreams(Streams):
     """The generators of the original environments: `RandomState(seed + i)` or `default_rng(seed + i)` for world i.
 
     Both are read as raw words. A navigation task ("mt19937") makes a double of two 32-bit words and an integer of one;
@@ -32,6 +33,7 @@ class OriginalStreams:
         self._sources: list[np.random.BitGenerator] = []
         self.seed(seed)
 
+    @override
     def seed(self, seed: int) -> None:
         """Start all streams anew, world i from seed + i."""
         most = (2**32 if self.generator == "mt19937" else 2**63) - len(self._seeds)
@@ -73,18 +75,19 @@ class OriginalStreams:
         self._buffers[row], self._next[row] = buffer, start
         return buffer[start : start + count]
 
+    @override
     def peek(self, rows: Ints, count: int) -> Floats:
-        """The next `count` doubles of these worlds."""
         words = np.stack([self._words(row, count * self._words_per_double) for row in rows])
         if self.generator == "pcg64":
             return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         high, low = words[:, ::2] >> np.uint64(5), words[:, 1::2] >> np.uint64(6)
         return (high.astype(np.float64) * 67108864.0 + low) / 9007199254740992.0
 
+    @override
     def advance(self, rows: Ints, count: int | Ints) -> None:
-        """Consume doubles."""
         self._next[rows] += np.asarray(count) * self._words_per_double
 
+    @override
     def integers(self, rows: Ints, high: int) -> Ints:
         """`RandomState.randint(0, high)`: words under a mask until one is small enough."""
         mask = np.uint64((1 << (high - 1).bit_length()) - 1)
@@ -98,20 +101,24 @@ class OriginalStreams:
             drawn[i] = value
         return drawn
 
+    @override
     def fork(self, rows: Ints) -> tuple[OriginalStreams, Ints]:
         """A sequential generator has one continuation: itself."""
         return self, rows
 
+    @override
     def tick(self) -> None:
         """The original draws its number of substeps, always 10, at the cost of one double."""
         if self.generator == "mt19937":
             self._owed += 1
 
+    @override
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """Seeds and the number of words consumed since."""
         consumed = self._consumed + self._next + self._owed * self._words_per_double
         return {"seeds": self._seeds.copy(), "consumed": consumed}
 
+    @override
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Read on from where the words were consumed (they are generated anew up to there)."""
         self._seeds[:] = state["seeds"]
@@ -122,7 +129,7 @@ class OriginalStreams:
 
 
 def original_normal(streams: OriginalStreams, row: int, count: int) -> Floats:
-    """`Generator.standard_normal` at the stream's place; it takes one word a value, and now and then more."""
+    """`Generator.standard_normal` at the stream's place; most values take one word, a few take more."""
     state = streams.state_dict()
 
     def source() -> np.random.PCG64:

@@ -1,4 +1,4 @@
-"""The pool: N worlds of one task, stepped together, each beginning its next episode in the step that ends one."""
+"""The pool: N worlds of one task, stepped together. The step that ends an episode also begins the next one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 import gymnasium
 import numpy as np
 
-from sbtrpo.envs.arrays import Array, all_finite, copy, none_of, some, suspicious
+from sbtrpo.envs.arrays import Array, all_finite, any_true, copy, none_of, suspicious
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
@@ -25,9 +25,10 @@ class Pool:
     `step` returns `(obs, reward, cost, terminated, truncated, info)`, each with a leading world axis. In `info`:
 
     - `cost_<component>`, `goal_met`, `fault`: (N,) of this step; velocity tasks add `x_velocity`.
-    - In steps in which an episode ended, as in Gymnasium's vector environments: `final_obs` (N, obs_dim) holds the
-      last observations of the ended episodes, `episode` a dict of (N,) arrays `return`, `cost`, `length`, `goals` and
-      `cost_<component>` over those episodes; `_final_obs` and `_episode` (N,) mark the worlds for which they count.
+    - Only in steps in which an episode ended, as in Gymnasium's vector environments:
+      `final_obs` (N, obs_dim) has the last observations of the ended episodes;
+      `episode` is a dict of (N,) arrays `return`, `cost`, `length`, `goals` and `cost_<component>` of those episodes;
+      `_final_obs` and `_episode` (N,) mark the worlds whose episodes ended.
 
     A world whose simulation fails, or whose observation or reward is not finite, is isolated: its step earns nothing,
     its episode is truncated, its last good observation is final, and `faults` counts it.
@@ -67,7 +68,7 @@ class Pool:
         """Worlds that failed and were reset, since the pool was made."""
         self._obs: Array | None = None
         self._steps = xp.zeros(num_worlds, dtype=xp.int64)
-        self._longest = 0  # of the running episodes, so that most steps need not look for a time limit reached
+        self._longest = 0  # steps of the longest running episode: most steps need no closer look at the time limit
         # Over the running episodes: return, cost, goals, then the cost components; worlds last.
         self._sums = xp.zeros((3 + len(self.task.cost_names), num_worlds))
         self._float_dtypes = (xp.float32, xp.float64)
@@ -93,7 +94,7 @@ class Pool:
         obs = self.task.observe()
         if failed is not None or suspicious(obs) or suspicious(outcome.reward):
             failed = self._isolate(outcome, obs, failed)
-        earned = copy(self._sums)  # to be overwritten
+        earned = copy(self._sums)  # for its shape; every entry is overwritten
         earned[0] = outcome.reward
         earned[1] = reduce(or_, outcome.violated) if outcome.violated else 0.0
         earned[2] = outcome.goal_met
@@ -112,7 +113,7 @@ class Pool:
         info["fault"] = fault
         info |= outcome.extra
         may_end = time_is_up or failed is not None or outcome.terminated is not None
-        if may_end and some(ended := terminated | truncated):
+        if may_end and any_true(ended := terminated | truncated):
             obs = self._end(ended, obs, info)
         self._obs = obs
         return copy(obs), earned[0], earned[1], terminated, truncated, info
@@ -139,9 +140,9 @@ class Pool:
         broken = ~(xp.all(xp.isfinite(obs), axis=1) & xp.isfinite(outcome.reward))
         failed = broken if failed is None else failed | broken
         flags = (*outcome.violated, outcome.goal_met, outcome.terminated)
-        for part in (outcome.reward, *flags, *outcome.extra.values()):
-            if part is not None:
-                part[failed] = 0
+        for values in (outcome.reward, *flags, *outcome.extra.values()):
+            if values is not None:
+                values[failed] = 0
         assert self._obs is not None
         obs[failed] = self._obs[failed]
         self.faults += int(xp.count_nonzero(failed))
@@ -203,7 +204,7 @@ class Pool:
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes of a state's arrays, nested as they are."""
-    return {name: _shapes(part) if isinstance(part, Mapping) else tuple(part.shape) for name, part in state.items()}
+    return {key: _shapes(entry) if isinstance(entry, Mapping) else tuple(entry.shape) for key, entry in state.items()}
 
 
 def _check_count(name: str, value: Any, least: int) -> None:

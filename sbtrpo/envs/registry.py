@@ -25,7 +25,7 @@ PAPER_TASKS = (
     "SafetyHopperVelocity-v1",
     "SafetySwimmerVelocity-v1",
 )
-"""The tasks of the paper, of which there are recordings of the original."""
+"""The tasks of the paper; the tests have recordings of the original for them."""
 
 _TASKS: dict[str, TaskSpec] = {}
 
@@ -38,7 +38,7 @@ def register(spec: TaskSpec) -> None:
 
 
 def task_ids() -> list[str]:
-    """All known task ids, but for the toy ones.
+    """All known task ids except the toy ones.
 
     >>> len(task_ids()), task_ids()[0]
     (38, 'SafetyPointGoal0-v0')
@@ -57,7 +57,7 @@ def get_spec(task: TaskLike) -> TaskSpec:
     if isinstance(task, NavigationSpec | VelocitySpec | CorridorSpec):
         return task
     if isinstance(task, Mapping):
-        return _own(spec_from_dict(task))
+        return _unless_taken(spec_from_dict(task))
     name = fspath(task) if isinstance(task, str | PathLike) else task
     if not isinstance(name, str):
         raise TypeError(f"task must be a task id, the path of a .toml file or a dict, got {task!r}")
@@ -65,7 +65,7 @@ def get_spec(task: TaskLike) -> TaskSpec:
     if name in _TASKS:
         return _TASKS[name]
     if name.endswith(".toml"):
-        return _own(spec_from_toml(name))
+        return _unless_taken(spec_from_toml(name))
     if is_foreign(name):
         raise ValueError(f"{name} is no task of this package; `sbtrpo check {name}` tries an environment of your own")
     near = difflib.get_close_matches(name, _TASKS, n=3, cutoff=0.4)
@@ -73,8 +73,8 @@ def get_spec(task: TaskLike) -> TaskSpec:
     raise ValueError(f"unknown task {name!r}; {hint}")
 
 
-def _own(spec: NavigationSpec) -> NavigationSpec:
-    """A task from outside, which must not pass for another one."""
+def _unless_taken(spec: NavigationSpec) -> NavigationSpec:
+    """The spec of a task from outside, unless its id is that of another task."""
     if _TASKS.get(spec.id, spec) != spec:
         raise ValueError(f"id {spec.id!r} is the name of another task; choose another id")
     return spec

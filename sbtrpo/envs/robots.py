@@ -1,4 +1,4 @@
-"""What a robot is, in numbers: its sizes and clock, how its sensors read as observation, when it has fallen.
+"""What a robot is, in numbers: its sizes, its clock, how its sensors become an observation, when it has fallen.
 
 `bodies.py` builds them; nothing here needs the engine, so that tasks can be listed without waiting for it.
 """
@@ -23,7 +23,7 @@ class Robot:
 
     sense: Callable[[Any, Array], Array]
     num_sensors: int
-    parts: dict[str, int]
+    observation_parts: dict[str, int]
     """Names and sizes of the observation's parts that `sense` gives."""
     action_dim: int
     timestep: float
@@ -37,7 +37,7 @@ class Robot:
     @property
     def sense_dim(self) -> int:
         """Entries of the observation that `sense` gives."""
-        return sum(self.parts.values())
+        return sum(self.observation_parts.values())
 
 
 _BASE_PARTS = {"accelerometer": 3, "velocimeter": 3, "gyro": 3, "magnetometer": 3}
@@ -55,7 +55,7 @@ def _sense_car(xp: Any, sensors: Array) -> Array:
 POINT = Robot(
     sense=_sense_point,
     num_sensors=12,
-    parts=_BASE_PARTS,
+    observation_parts=_BASE_PARTS,
     action_dim=2,
     timestep=0.002,
     density=1.0,
@@ -66,7 +66,7 @@ POINT = Robot(
 CAR = Robot(
     sense=_sense_car,
     num_sensors=19,
-    parts=_BASE_PARTS | {"ballangvel_rear": 3, "ballquat_rear": 9},
+    observation_parts=_BASE_PARTS | {"ballangvel_rear": 3, "ballquat_rear": 9},
     action_dim=2,
     timestep=0.004,
     density=5.0,
@@ -81,7 +81,7 @@ ROBOTS = {"point": POINT, "car": CAR}
 class Runner:
     """A robot of the velocity tasks: Gymnasium's MuJoCo robots, v4."""
 
-    parts: dict[str, int]
+    observation_parts: dict[str, int]
     """Names and sizes of the observation's parts: qpos without its first entries, qvel, then fields of the engine."""
     unseen: int
     """How many first entries of qpos are not observed."""
@@ -90,7 +90,7 @@ class Runner:
     velocity_limit: float = math.inf
     """Observed velocities are clipped to ± this."""
     position: Literal["qpos", "torso", "mass"] = "qpos"
-    """Whose way counts: the first coordinates', the torso's (its body), or that of the centre of mass."""
+    """Whose velocity counts: that of the first entries of qpos, of the body `torso`, or of the centre of mass."""
     healthy: tuple[tuple[int, float, float], ...] = ()
     """(i, low, high): the episode ends unless low < qpos[i] < high, for each of these."""
     healthy_ends: bool = False

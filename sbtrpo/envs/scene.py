@@ -18,15 +18,15 @@ from sbtrpo.envs.robots import ROBOTS, Robot
 from sbtrpo.envs.spec import Group, NavigationSpec, VelocitySpec
 
 SLEEP_TOLERANCE = 5e-5
-"""A body slower than this (m/s) for ten substeps sleeps. A moving vase costs from 1e-4 m/s on, twice as much."""
+"""A body slower than this (m/s) for ten substeps sleeps. A vase costs from 1e-4 m/s on, twice this speed."""
 
 _GEOMS = {
     "sphere": mujoco.mjtGeom.mjGEOM_SPHERE,
     "cylinder": mujoco.mjtGeom.mjGEOM_CYLINDER,
     "box": mujoco.mjtGeom.mjGEOM_BOX,
 }
-# A weld's rotational rows are softer by the ratio of translational to rotational inertia than in MuJoCo 2.3.3: 150 for
-# a gremlin of half side 0.1, whose square root goes into the torque scale.
+# In MuJoCo 2.3.3 a weld was stiffer in rotation, by the ratio of translational to rotational inertia: 150 for a gremlin
+# of half side 0.1. The torque scale takes the square root of that.
 _GREMLIN_TORQUE_SCALE = math.sqrt(150.0)
 
 
@@ -150,8 +150,8 @@ def _add_push_box_edges(body: Any, group: Group) -> None:
 def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robot) -> Readings:
     """Contact sensors for the kinds whose touch matters.
 
-    The number of sensors is what costs. Where one sensor for all of the robot's contacts, less those with the floor and
-    with other things, takes fewer of them than a sensor for each object, the most numerous kind is read as that rest.
+    Every sensor takes time. A kind can be read without a sensor for each of its objects: it has all contacts of the
+    robot minus those with the floor and with other objects. The most numerous kind is read so if that saves sensors.
     """
     solid = _solid(spec)
     # Buttons are told apart where one of them is the target; of other kinds only "any" is asked.
@@ -160,9 +160,9 @@ def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robo
     if not wanted:
         return {}
     rest = max((group for group in wanted if group.kind != apart), key=lambda g: g.count, default=None)
-    others = [g for g in solid if g is not rest]
-    if rest is not None and 1 + robot.on_floor + sum(g.count for g in others) >= sum(g.count for g in wanted):
-        rest, others = None, wanted
+    sensed = [g for g in solid if g is not rest]
+    if rest is not None and 1 + robot.on_floor + sum(g.count for g in sensed) >= sum(g.count for g in wanted):
+        rest, sensed = None, wanted
 
     def add(name: str, **partner: Any) -> str:
         # intprm: report "found" only, unsorted, one slot; its value is the number of contacts.
@@ -181,7 +181,7 @@ def _add_touch_sensors(builder: mujoco.MjSpec, spec: NavigationSpec, robot: Robo
 
     readings: Readings = {}
     names: list[str] = []
-    for group in others:
+    for group in sensed:
         touched = [add_body(object_name(group, i)) for i in range(group.count)]
         names += touched
         readings[group.kind] = [([name], []) for name in touched] if group.kind == apart else [(touched, [])]
@@ -198,8 +198,8 @@ def _locate(scene: Scene, spec: NavigationSpec, readings: Readings) -> Scene:
     def columns(names: list[str]) -> tuple[int, ...]:
         return tuple(int(model.sensor(name).adr[0]) for name in names)
 
-    for kind, parts in readings.items():
-        scene.touch[kind] = [TouchReading(columns(plus), columns(minus)) for plus, minus in parts]
+    for kind, sums in readings.items():
+        scene.touch[kind] = [TouchReading(columns(plus), columns(minus)) for plus, minus in sums]
     for group in _solid(spec):
         names = [object_name(group, i) for i in range(group.count)]
         if group.body == "fixed":

@@ -25,7 +25,7 @@ Rectangle = tuple[float, float, float, float]
 class Group:
     """Objects of one kind.
 
-    `size` is read by `shape`: sphere (radius), cylinder (radius, half height), box (half lengths).
+    What `size` means depends on `shape`: sphere (radius), cylinder (radius, half height), box (half lengths).
     """
 
     kind: str
@@ -75,11 +75,11 @@ class NavigationSpec:
 
     def slices(self) -> dict[str, slice]:
         """Index range of each kind in the object axis, in placement order."""
-        start, found = 0, {}
+        start, slices = 0, {}
         for group in self.groups:
-            found[group.kind] = slice(start, start + group.count)
+            slices[group.kind] = slice(start, start + group.count)
             start += group.count
-        return found
+        return slices
 
     def group(self, kind: str) -> Group:
         """The group of this kind."""
@@ -113,7 +113,7 @@ class VelocitySpec:
     episode_length: int = 1000
     substeps: int = 4
     planar: bool = False
-    """Whether the speed is that in the plane, of any direction, or the forward velocity, which has a sign."""
+    """Whether the speed is that in the plane, in any direction; otherwise it is the forward velocity, with its sign."""
     forward_reward: float = 1.0
     normal_velocities: bool = False
     """Whether start velocities are normal with standard deviation `noise` instead of uniform."""

@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -81,7 +82,7 @@ def _unit(bits: Ints) -> Floats:
     return ((bits >> 11) & 0x1FFFFFFFFFFFFF).astype(np.float64) * 2.0**-53
 
 
-class CounterStreams:
+class CounterStreams(Streams):
     """SplitMix64 streams, all worlds at once.
 
     >>> streams = CounterStreams(num_worlds=3, seed=0)
@@ -97,26 +98,27 @@ class CounterStreams:
         self._purpose = purpose
         self.seed(seed)
 
+    @override
     def seed(self, seed: int) -> None:
-        """Start all streams anew."""
         # World k's key is the k-th output of a stream that starts at the seed's entropy.
         entropy = np.random.SeedSequence(seed, spawn_key=(self._purpose,))
         root = entropy.generate_state(1, np.uint64).view(np.int64)
         self.key[:] = _bits(root, np.arange(len(self.key)))
         self.position[:] = 0
 
+    @override
     def peek(self, rows: Ints, count: int) -> Floats:
-        """The next `count` values of these worlds."""
         return _unit(_bits(self.key[rows, None], self.position[rows, None] + np.arange(count)))
 
+    @override
     def advance(self, rows: Ints, count: int | Ints) -> None:
-        """Consume values."""
         self.position[rows] += count
 
+    @override
     def integers(self, rows: Ints, high: int) -> Ints:
-        """Draw one integer in [0, high) each."""
         return (uniform(self, rows, 1)[:, 0] * high).astype(np.int64)
 
+    @override
     def fork(self, rows: Ints) -> tuple[CounterStreams, Ints]:
         """Independent streams, keyed by the next outputs of the world's own."""
         child = CounterStreams.__new__(CounterStreams)
@@ -125,15 +127,16 @@ class CounterStreams:
         self.advance(rows, self.parallel)
         return child, np.arange(len(child.key))
 
+    @override
     def tick(self) -> None:
         """Nothing to consume."""
 
+    @override
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """Keys and positions."""
         return {"key": self.key.copy(), "position": self.position.copy()}
 
+    @override
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from keys and positions."""
         self.key[:] = state["key"]
         self.position[:] = state["position"]
 

@@ -1,4 +1,6 @@
-"""Returns and advantages over `[T, N]` arrays: pure functions, vectorised over worlds.
+"""Returns and advantages over `[T, N]` arrays: pure functions, vectorised over worlds and over signals.
+
+A signal is the reward or a constraint's cost; several of them, (S, T, N), pass through together.
 
 A path ends where an episode terminates, where it is truncated (time-out), or where the rollout is cut. The three differ
 in what is known of the rest: nothing is left after termination, a critic may judge the last observation otherwise.
@@ -11,34 +13,57 @@ from torch import Tensor
 
 
 def returns_to_go(x: Tensor, ended: Tensor, gamma: float) -> Tensor:
-    """Discounted sums to the end of each path, without bootstrap: (T, N).
+    """Discounted sums to the end of each path, without bootstrap: of the shape of x.
 
     Args:
-        x: (T, N) rewards or costs.
+        x: (..., T, N) rewards or costs.
         ended: (T, N) bool, whether the path ends with this step (terminated or truncated).
         gamma: discount.
 
     >>> returns_to_go(torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[False], [True], [False]]), 0.5).T.tolist()
     [[1.5, 1.0, 1.0]]
     """
-    sums = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    sums = torch.zeros_like(x[..., 0, :], dtype=torch.float64)
     out = torch.empty_like(x)
     keep = gamma * (~ended).to(torch.float64)
-    for t in range(len(x) - 1, -1, -1):
-        sums = x[t] + keep[t] * sums
-        out[t] = sums
+    for t in range(len(ended) - 1, -1, -1):
+        sums = x[..., t, :] + keep[t] * sums
+        out[..., t, :] = sums
     return out
+
+
+def sums_of_ended_paths(x: Tensor, ended: Tensor, begun: Tensor) -> tuple[Tensor, Tensor]:
+    """Undiscounted sums over the paths that end here, also over their part before this rollout.
+
+    Args:
+        x: (S, T, N) signals.
+        ended: (T, N) bool, whether the path ends with this step.
+        begun: (S, N) what paths that began before have summed up.
+
+    Returns:
+        (S, E) sums of the paths in the order in which they ended, then by world; (S, N) those of the paths that go on.
+
+    >>> x, ended = torch.tensor([[[1.0], [2.0], [4.0]]]), torch.tensor([[False], [True], [False]])
+    >>> [sums.tolist() for sums in sums_of_ended_paths(x, ended, begun=torch.tensor([[8.0]]))]
+    [[[11.0]], [[4.0]]]
+    """
+    sums = torch.empty_like(x, dtype=torch.float64)
+    for t in range(len(ended)):
+        begun = begun + x[:, t]
+        sums[:, t] = begun
+        begun = begun * ~ended[t]
+    return sums[:, ended], begun
 
 
 def gae(
     x: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, lam: float
 ) -> Tensor:
-    """Generalised advantage estimates: (T, N).
+    """Generalised advantage estimates: of the shape of x.
 
     Args:
-        x: (T, N) rewards or costs.
-        values: (T, N) critic at the observations acted on.
-        next_values: (T, N) critic at what followed: within a path the next observation, at its end the last one
+        x: (..., T, N) rewards or costs.
+        values: (..., T, N) critic at the observations acted on.
+        next_values: (..., T, N) critic at what followed: within a path the next observation, at its end the last one
             (time-out, or cut of the rollout).
         terminated: (T, N) bool; nothing follows.
         ended: (T, N) bool, whether the path ends with this step (terminated or truncated).
@@ -57,6 +82,12 @@ def standardise(advantage: Tensor) -> Tensor:
 def centre(advantage: Tensor) -> Tensor:
     """Mean 0 over all samples, scale unchanged."""
     return advantage - advantage.mean()
+
+
+def normalise(advantages: Tensor) -> Tensor:
+    """All samples of each signal in a row, (S, ...) -> (S, B): reward, the first, standardised; costs centred."""
+    reward, *costs = advantages.flatten(1)
+    return torch.stack([standardise(reward), *map(centre, costs)])
 
 
 def baseline_features(observation: Tensor, time: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
-from sbtrpo.envs.foreign.findings import SEVERITIES, Finding, Report
+from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
@@ -25,7 +25,7 @@ NEEDED = ("skipped", "accepted_step", "kl")
 """Numbers that every update reports; the base classes do it."""
 
 
-def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> Report:
+def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> CheckReport:
     """Train with a method for a moment: whether it runs, repeats, resumes, and leaves alone what is not its own.
 
     Args:
@@ -43,12 +43,12 @@ def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> Repo
             learner_threads=1,
         )  # fmt: skip
     except (UnfitMethod, ValueError) as error:
-        return Report(name, (Finding("error", str(error)),))
+        return CheckReport(name, (CheckFinding("error", str(error)),))
     tryout = Tryout(config)
     tryout.run()
     if not entry.summary:
         tryout.tell("note", "the class has no docstring", "its first line stands in `sbtrpo algorithms` and reports")
-    return Report(name, tuple(sorted(tryout.findings, key=lambda finding: SEVERITIES.index(finding.severity))))
+    return CheckReport(name, tuple(sorted(tryout.findings, key=lambda finding: SEVERITIES.index(finding.severity))))
 
 
 class Tryout:
@@ -56,11 +56,11 @@ class Tryout:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        self.findings: list[Finding] = []
+        self.findings: list[CheckFinding] = []
 
     def tell(self, severity: Any, what: str, remedy: str = "") -> None:
         """Note a finding, once."""
-        finding = Finding(severity, what, remedy)
+        finding = CheckFinding(severity, what, remedy)
         if finding not in self.findings:
             self.findings.append(finding)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.envs import Pool
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.forms import Form, NumpyForm, TorchForm, acting_form, to_numpy
 from sbtrpo.nets.policy import Policy
+
+Result: TypeAlias = tuple[Any, ...]
+"""What a pool's step returns: observations, reward, cost, terminated, truncated, info."""
 
 
 @dataclass
 class Rollout:
-    """What T steps of N worlds gave. Observations are normalised as they were when acted on."""
+    """What T steps of N worlds gave, on the policy's device. Observations are normalised as they were when acted on."""
 
     obs: Tensor
     """(T, N, obs_dim)"""
@@ -25,10 +30,8 @@ class Rollout:
     """(T, N, action_dim), as sampled: neither clipped nor scaled; the number of a choice."""
     log_prob: Tensor
     """(T, N)"""
-    reward: Tensor
-    """(T, N)"""
-    cost: Tensor
-    """(T, N)"""
+    signals: Tensor
+    """(1 + C, T, N): reward, then each constraint's cost."""
     terminated: Tensor
     """(T, N) bool"""
     truncated: Tensor
@@ -42,39 +45,117 @@ class Rollout:
     final_obs_raw: Tensor
     """(E, obs_dim) the same as the environment gave them."""
     episodes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Finished episodes: step, world, return, cost, length, goals, cost components; one entry each."""
+    """Finished episodes: step, world, return, cost, length, goals, cost components; with several constraints also
+    `constraint_<name>`, the cost of each; one entry each."""
     faults: int = 0
 
+    @property
+    def reward(self) -> Tensor:
+        """(T, N)"""
+        return self.signals[0]
 
-def _numpy_network(policy: Policy) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """The policy's network on NumPy arrays: for twenty observations at a time torch's overhead would be the cost."""
-    weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
+    @property
+    def cost(self) -> Tensor:
+        """(T, N), for those who know of one constraint only."""
+        if len(self.signals) != 2:
+            raise ValueError(
+                f"this rollout has {len(self.signals) - 1} constraints and no single cost; use signals[1:], one each"
+            )
+        return self.signals[1]
 
-    def mean(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-            x = np.tanh(x @ weight.T + bias)
-        out: NDArray[np.float32] = x @ weights[-2].T + weights[-1]
-        return out
 
-    return mean
+class Constraints(Protocol):
+    """What costs a collector tells apart."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each constraint."""
+
+    def costs(self, cost: Array, info: Mapping[str, Any]) -> Sequence[Array]:
+        """Each constraint's cost in a step, (N,), from the cost and the info that the pool's step returned."""
+
+
+class _Storage:
+    """The arrays of a rollout in the making, all of them on the device from the start."""
+
+    def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
+        head, shape = policy.head, (steps, worlds)
+        self.obs = form.zeros((*shape, policy.params[1].shape[1]))
+        self.outputs = form.zeros((*shape, head.outputs))
+        self.action = form.zeros((*shape, head.action_size))
+        self.signals = form.zeros((signals, *shape))
+        self.terminated, self.truncated = form.zeros((2, *shape), bool)
+        self.time = form.zeros(shape)
+
+
+class _Endings:
+    """Finished episodes and their last observations, in the pool's own arrays until the end."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Array]] = {}
+        self.final_obs: list[Array] = []
+        self.final_obs_raw: list[Array] = []
+
+    def add(self, columns: Mapping[str, Array]) -> None:
+        """The episodes that ended in one step, one entry each."""
+        for name, values in columns.items():
+            self._columns.setdefault(name, []).append(values)
+
+    def episodes(self) -> dict[str, NDArray[Any]]:
+        """All of them, on the host."""
+        return {
+            name: torch.cat(values).cpu().numpy() if isinstance(values[0], Tensor) else np.concatenate(values)
+            for name, values in self._columns.items()
+        }
 
 
 class Collector:
-    """Runs a policy in a pool, epoch after epoch; episodes go on across epochs."""
+    """Runs a policy in a pool, epoch after epoch; episodes go on across epochs.
 
-    def __init__(self, pool: Pool, policy: Policy, generator: torch.Generator) -> None:
-        self.pool, self.policy, self.generator = pool, policy, generator
-        self._age = np.zeros(pool.num_worlds, np.int64)
-        self._obs: NDArray[np.float32] = np.zeros((pool.num_worlds, pool.task.observation_size), np.float32)
+    Args:
+        pool: of worlds. One that returns NumPy arrays exchanges one block of numbers with the device in each direction
+            in every step; one that returns tensors keeps all but the finished episodes there.
+        policy: whose statistics of observations grow with what it sees.
+        generator: of the actions' noise, on the CPU: on every device the same actions follow, but for rounding.
+        constraints: what costs are told apart; the pool's cost alone if left out.
+        form: of the policy's arrays; by the number of worlds if left out.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        policy: Policy,
+        generator: torch.Generator,
+        constraints: Constraints | None = None,
+        form: Form | None = None,
+    ) -> None:
+        self.pool, self.policy, self.generator, self.constraints = pool, policy, generator, constraints
+        self._count = 1 if constraints is None else len(constraints.names)
+        self._pool_device: torch.device | None = None
+        """Where the pool's tensors are; None while it gives NumPy arrays."""
+        self._take(form or acting_form(policy.device, pool.num_worlds))
+
+    def _take(self, form: Form) -> None:
+        self.form, n = form, self.pool.num_worlds
+        self.policy.use(form)
+        self._age = form.zeros((n,), int)
+        self._obs = form.zeros((n, self.pool.task.observation_size))
+        self._costs = form.double(form.zeros((self._count, n)))
+        """Of the running episodes, for each constraint; used where there are several."""
 
     def start(self) -> None:
         """Begin the first episodes. The published code resets twice, and counts both in its statistics."""
         for _ in range(2):
-            self._obs = self._normalise(self.pool.reset()[0])
+            raw = self.pool.reset()[0]
+            if isinstance(raw, Tensor):
+                self._pool_device = raw.device
+                if isinstance(self.form, NumpyForm):
+                    self._take(TorchForm(self.policy.device))
+            self._obs = self._normalise(self.form.double(raw))
 
-    def _normalise(self, raw: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _normalise(self, raw: Array) -> Array:
         self.policy.normaliser.update(raw)
-        return self.policy.normaliser(raw).astype(np.float32)
+        return self.form.array(self.policy.normaliser(raw))
 
     def collect(self, steps: int) -> Rollout:
         """T steps of every world."""
@@ -88,76 +169,117 @@ class Collector:
                 return rollout
 
     @torch.no_grad()
-    def play(self, steps: int) -> Generator[NDArray[Any], tuple[Any, ...], Rollout]:
+    def play(self, steps: int) -> Generator[Array, Result, Rollout]:
         """The same for whoever steps the pool: yields actions, (N, action_dim), and is sent what they led to."""
-        pool, policy, head = self.pool, self.policy, self.policy.head
-        n = pool.num_worlds
-        log_std = policy.log_std.cpu()
-        network, spread = _numpy_network(policy), log_std.numpy()
-        noise = head.noise(torch, (steps, n), self.generator).numpy()
-        obs = np.empty((steps, n, self._obs.shape[1]), np.float32)
-        outputs = np.empty((steps, n, head.outputs), np.float32)
-        action = np.empty((steps, n, head.action_size), np.float32)
-        reward, cost = np.empty((2, steps, n), np.float32)
-        terminated, truncated = np.zeros((2, steps, n), bool)
-        time = np.empty((steps, n), np.float32)
-        finals: list[NDArray[Any]] = []
-        finals_raw: list[NDArray[Any]] = []
-        episodes: list[dict[str, NDArray[Any]]] = []
-        faults = pool.faults
+        form, policy, n = self.form, self.policy, self.pool.num_worlds
+        head, network, spread = policy.head, _network(policy, form), form.array(policy.log_std)
+        noise = form.array(head.noise(torch, (steps, n), self.generator))
+        storage, endings, faults = _Storage(form, steps, n, 1 + self._count, policy), _Endings(), self.pool.faults
         for t in range(steps):
-            obs[t] = self._obs
-            time[t] = self._age
-            outputs[t] = network(self._obs)
-            action[t] = head.sample(np, outputs[t], spread, noise[t])
-            raw, reward[t], cost[t], terminated[t], truncated[t], info = yield policy.to_env(action[t])
+            storage.obs[t] = self._obs
+            storage.time[t] = self._age
+            storage.outputs[t] = network(self._obs)
+            storage.action[t] = head.sample(form.xp, storage.outputs[t], spread, noise[t])
+            result = yield self._to_pool(policy.to_env(storage.action[t]))
+            raw, signals, storage.terminated[t], storage.truncated[t] = self._receive(result)
+            for k, values in enumerate(signals):
+                storage.signals[k, t] = values
+                if k and self._count > 1:
+                    self._costs[k - 1] += form.double(values)
             self._age += 1
             self._obs = self._normalise(raw)
-            if "episode" in info:
-                ended = np.flatnonzero(info["_episode"])
-                episodes.append({"step": np.full(len(ended), t), "world": ended})
-                episodes[-1] |= {name: values[ended] for name, values in info["episode"].items()}
-                timed_out = info["final_obs"][truncated[t] & ~terminated[t]]
-                finals_raw.append(timed_out)
-                finals.append(policy.normaliser(timed_out))
-                self._age[ended] = 0
+            if "episode" in result[-1]:
+                self._end(t, result, endings)
+        return self._rollout(storage, endings, self.pool.faults - faults)
 
-        def stack(parts: list[NDArray[Any]]) -> Tensor:
-            empty = np.zeros((0, self._obs.shape[1]))
-            return torch.from_numpy(np.concatenate([empty, *parts]).astype(np.float32))
+    def _to_pool(self, action: Array) -> Array:
+        """Actions where the pool takes them."""
+        return to_numpy(action) if self._pool_device is None else action.to(self._pool_device)
 
-        names = list(episodes[0]) if episodes else []
+    def _receive(self, result: Result) -> tuple[Array, Sequence[Array], Array, Array]:
+        """Raw observations, signals, `terminated` and `truncated` of a step, in this form.
+
+        From a pool of NumPy arrays to a device they travel as one block.
+        """
+        raw, reward, cost, terminated, truncated, info = result
+        costs = [cost] if self.constraints is None else self.constraints.costs(cost, info)
+        if isinstance(self.form, NumpyForm) or isinstance(raw, Tensor):
+            return self.form.double(raw), [reward, *costs], terminated, truncated
+        block = self.form.double(np.column_stack([raw, reward, *costs, terminated, truncated]))
+        *signals, terminated, truncated = block.T[raw.shape[1] :]
+        return block[:, : raw.shape[1]], signals, terminated, truncated
+
+    def _end(self, t: int, result: Result, endings: _Endings) -> None:
+        """Take down the episodes that ended in a step."""
+        _, _, _, terminated, truncated, info = result
+        world = info["_episode"]
+        ended = world.nonzero(as_tuple=True)[0] if isinstance(world, Tensor) else np.flatnonzero(world)
+        columns = {"step": np.full(len(ended), t), "world": ended}
+        columns |= {name: values[ended] for name, values in info["episode"].items()}
+        if self.constraints is not None and self._count > 1:
+            names = [f"constraint_{name}" for name in self.constraints.names]
+            columns |= dict(zip(names, self._costs[:, ended], strict=True))
+            self._costs[:, ended] = 0
+        endings.add(columns)
+        timed_out = self.form.double(info["final_obs"][truncated & ~terminated])
+        endings.final_obs_raw.append(timed_out)
+        endings.final_obs.append(self.policy.normaliser(timed_out))
+        self._age[ended] = 0
+
+    def _rollout(self, storage: _Storage, endings: _Endings, faults: int) -> Rollout:
+        form, head = self.form, self.policy.head
+        none = form.double(form.zeros((0, self._obs.shape[1])))
+        outputs, action = form.tensor(storage.outputs), form.tensor(storage.action)
         return Rollout(
-            obs=torch.from_numpy(obs),
-            action=torch.from_numpy(action),
-            log_prob=head.log_prob(torch, torch.from_numpy(outputs), log_std, torch.from_numpy(action)),
-            reward=torch.from_numpy(reward),
-            cost=torch.from_numpy(cost),
-            terminated=torch.from_numpy(terminated),
-            truncated=torch.from_numpy(truncated),
-            time=torch.from_numpy(time) / pool.spec.episode_length,
-            last_obs=torch.from_numpy(self._obs.copy()),
-            final_obs=stack(finals),
-            final_obs_raw=stack(finals_raw),
-            episodes={name: np.concatenate([part[name] for part in episodes]) for name in names},
-            faults=pool.faults - faults,
+            obs=form.tensor(storage.obs),
+            action=action,
+            log_prob=head.log_prob(torch, outputs, form.tensor(form.array(self.policy.log_std)), action),
+            signals=form.tensor(storage.signals),
+            terminated=form.tensor(storage.terminated),
+            truncated=form.tensor(storage.truncated),
+            time=form.tensor(storage.time) / self.pool.spec.episode_length,
+            last_obs=form.tensor(self._obs).clone(),
+            final_obs=form.tensor(form.array(form.join([none, *endings.final_obs]))),
+            final_obs_raw=form.tensor(form.array(form.join([none, *endings.final_obs_raw]))),
+            episodes=endings.episodes(),
+            faults=faults,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, what it showed last, and the noise generator."""
+        """The pool, what it showed last, and the noise generator; with several constraints the costs so far."""
+        several = {"constraint_costs": to_numpy(self._costs).copy()} if self._count > 1 else {}
         return {
             "pool": self.pool.state_dict(),
-            "obs": self._obs.copy(),
-            "age": self._age.copy(),
+            "obs": to_numpy(self._obs).copy(),
+            "age": to_numpy(self._age).copy(),
             "generator": self.generator.get_state(),
+            **several,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
+        """Continue from a `state_dict`, of whatever form."""
         self.pool.load_state_dict(state["pool"])
-        self._obs = np.array(state["obs"])
-        self._age = np.array(state["age"])
+        self._obs = self.form.array(np.array(state["obs"]))
+        self._age[:] = self.form.double(np.array(state["age"]))
         self.generator.set_state(state["generator"])
+        if self._count > 1:
+            self._costs = self.form.double(np.array(state["constraint_costs"]))
         if not getattr(self.pool, "restores_exactly", True):  # a foreign simulator: new episodes have begun
-            self._obs = self.policy.normaliser(self.pool.last_obs).astype(np.float32)
+            self._obs = self.form.array(self.policy.normaliser(self.form.double(self.pool.last_obs)))
             self._age[:] = 0
+            self._costs[:] = 0
+
+
+def _network(policy: Policy, form: Form) -> Callable[[Array], Array]:
+    """The policy's network on a form's arrays."""
+    if not isinstance(form, NumpyForm):
+        return policy.mean
+    weights = [form.array(tensor) for tensor in policy.params[1:]]
+
+    def mean(x: NDArray[Any]) -> NDArray[Any]:
+        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
+            x = np.tanh(x @ weight.T + bias)
+        outputs: NDArray[Any] = x @ weights[-2].T + weights[-1]
+        return outputs
+
+    return mean

@@ -21,14 +21,22 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.algorithms import make_method
-from sbtrpo.algorithms.base import Batch
+from sbtrpo.algorithms.base import Batch, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
+from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.errors import UserError
-from sbtrpo.learning.advantages import baseline_features, centre, fit_baseline, gae, returns_to_go, standardise
+from sbtrpo.learning.advantages import (
+    baseline_features,
+    fit_baseline,
+    gae,
+    normalise,
+    returns_to_go,
+    sums_of_ended_paths,
+)
 from sbtrpo.learning.display import Display
-from sbtrpo.learning.metrics import EpisodeWindows
+from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
@@ -36,6 +44,8 @@ from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder, default_path
 
 SKIPS_TO_STOP = 10
+TOTAL_ONLY = ("cost",)
+"""Names of the constraints where the total cost is the only one."""
 
 
 class TrainingError(UserError, RuntimeError):
@@ -56,11 +66,12 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Advantages:
-    """Estimates before normalisation, (T, N) each, and value targets for the critics, (K, T, N)."""
+    """Before normalisation."""
 
-    reward: Tensor
-    cost: Tensor
+    estimates: Tensor
+    """(1 + C, T, N) of reward, then of each constraint's cost."""
     targets: Tensor | None
+    """(K, T, N) what the critics should have said, if there are critics."""
 
 
 class Trainer:
@@ -73,18 +84,28 @@ class Trainer:
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
+        self.constraints = make_constraints(config.constraints, pool)
+        names = self.constraints.names
         size, space = pool.task.observation_size, pool.single_action_space
-        heads, rate = settings.heads(), settings.critic_learning_rate
+        heads, rate = settings.heads(len(names)), settings.critic_learning_rate
         self.critics: Critics | None = None
         if heads:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
         self.policy = make_policy(size, space, config.hidden, self._init, config.device)
-        self.method = make_method(self.policy, self.critics, config, self._orders)
-        self.collector = Collector(pool, self.policy, noise)
+        keys = names if len(names) > 1 else ("c",)
+        self.method = make_method(self.policy, self.critics, config, self._orders, keys)
+        self.collector = Collector(pool, self.policy, noise, self.constraints)
         self.collector.start()
-        self.windows = EpisodeWindows()
+        self._cost_keys, columns = ["cost"], list[str]()
+        if names != TOTAL_ONLY:
+            self._cost_keys = [f"cost_{name}" for name in names]
+            columns = [*self._cost_keys, *(f"safety_{name}" for name in names)]
+        self._columns = columns
+        self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
+        self._running_costs: Tensor | None = None
+        """(C, N) what the running episodes have cost so far, where constraints are not the total cost."""
         self.baseline: Tensor | None = None
-        """Weights of the linear baseline, (features, 2), fitted on the previous epoch."""
+        """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
         self.epoch = 0
         self.skipped = self.skipped_in_a_row = self.faults = 0
 
@@ -98,8 +119,8 @@ class Trainer:
         """The epoch's part after the rollout: update, and tell what happened."""
         started = time.perf_counter()
         batch = self._batch(rollout, self._advantages(rollout))
-        cost, statistics = self._statistics(rollout)
-        diagnostics = self.method.update(batch, cost, self.epoch / self.config.epochs)
+        costs, statistics = self._statistics(rollout)
+        diagnostics = self.method.update(batch, costs, self.epoch / self.config.epochs)
         update_seconds = time.perf_counter() - started
 
         self.epoch += 1
@@ -109,7 +130,7 @@ class Trainer:
             "epoch": float(self.epoch),
             "steps": float(self.epoch * self.config.steps_per_epoch),
             **statistics,
-            "cost_statistic": cost,
+            **by_constraint("cost_statistic", costs, self.constraints.names),
             **diagnostics,
             "log_std": float(self.policy.log_std.mean()),
             "skipped_updates": float(self.skipped),
@@ -123,66 +144,74 @@ class Trainer:
         }
         return Epoch(row, rollout.episodes, timing)
 
-    def _statistics(self, rollout: Rollout) -> tuple[float, dict[str, float]]:
-        """The cost that the method reads, and the statistics of this epoch's episodes.
+    def _statistics(self, rollout: Rollout) -> tuple[list[float], dict[str, float]]:
+        """The costs that the method reads, one of each constraint, and the statistics of this epoch's episodes.
 
-        Before any episode has ended that cost is 0. The published code also reads 0 in the first epoch in which one
+        Before any episode has ended those costs are 0. The published code also reads 0 in the first epoch in which one
         ends; and an epoch without one, which is fatal there, repeats the statistic before it.
         """
         before = self.windows.begun
+        columns = self._constraint_columns(rollout)
+        safe = np.all([columns[key] == 0 for key in self._cost_keys], axis=0) if columns else None
         if rollout.episodes:
             finished = rollout.episodes
-            self.windows.add(finished["return"], finished["cost"], finished["length"])
+            self.windows.add(finished["return"], finished["cost"], finished["length"], columns, safe)
         statistics = self.windows.epoch_statistics()
         published = isinstance(self.config.method, Limited) and self.config.method.first_cost_zero
         unread = not self.windows.begun or (published and not before)
-        return 0.0 if unread else statistics["cost"], statistics
+        return [0.0 if unread else statistics[key] for key in self._cost_keys], statistics
+
+    def _constraint_columns(self, rollout: Rollout) -> dict[str, NDArray[Any]]:
+        """Each constraint's cost and safety in the ended episodes; empty where the total cost is the only one."""
+        if not self._columns:
+            return {}
+        costs, ended = rollout.signals[1:], rollout.terminated | rollout.truncated
+        if self._running_costs is None:
+            self._running_costs = torch.zeros_like(costs[:, 0], dtype=torch.float64)
+        sums, self._running_costs = sums_of_ended_paths(costs, ended, self._running_costs.to(costs.device))
+        of_episodes = sums.cpu().numpy()
+        return dict(zip(self._columns, [*of_episodes, *(of_episodes == 0)], strict=True))
 
     # ---- the update's parts ------------------------------------------------------------------------------------
 
     def _advantages(self, rollout: Rollout) -> Advantages:
-        config, ended = self.config, rollout.terminated | rollout.truncated
-        returns = torch.stack([returns_to_go(x, ended, config.gamma) for x in (rollout.reward, rollout.cost)])
+        settings, gamma = self.config.method, self.config.gamma
+        signals, ended = rollout.signals, rollout.terminated | rollout.truncated
+        assert len(signals) == 1 + len(self.constraints.names)
+        returns = returns_to_go(signals, ended, gamma)
         estimates = returns.clone()
-        if config.method.advantage == "mc-linear":
+        if settings.advantage == "mc-linear":
             features = baseline_features(rollout.obs, rollout.time)
             if self.baseline is not None:
-                estimates = returns - torch.movedim(features @ self.baseline, 2, 0)
+                estimates = returns - torch.movedim(features @ self.baseline.to(features.device), 2, 0)
             flat = features.reshape(-1, features.shape[-1])
-            self.baseline = fit_baseline(flat, returns.reshape(2, -1).T, config.method.baseline_ridge)
+            self.baseline = fit_baseline(flat, returns.flatten(1).T, settings.baseline_ridge)
         targets = None
         if self.critics is not None:
-            targets, values = self._judge(rollout, ended, self.critics)
+            values, next_values = self._values(rollout, self.critics)
+            judged, terminated = signals[: len(values)], rollout.terminated
+            targets = values + gae(judged, values, next_values, terminated, ended, gamma, settings.gae_lambda)
             estimates[: len(values)] = targets - values
-        return Advantages(estimates[0], estimates[1], targets)
+        return Advantages(estimates, targets)
 
     @torch.no_grad()
-    def _judge(self, rollout: Rollout, ended: Tensor, critics: Critics) -> tuple[Tensor, Tensor]:
-        """Value targets and values of each head, (K, T, N): GAE on what the critics thought during collection."""
-        config, device = self.config, self.config.device
-        values = critics(rollout.obs.to(device)).cpu()
-        after = critics(rollout.last_obs.to(device)).cpu()
+    def _values(self, rollout: Rollout, critics: Critics) -> tuple[Tensor, Tensor]:
+        """(K, T, N) what the critics thought during collection of the observations acted on, and of what followed."""
+        values, after = critics(rollout.obs), critics(rollout.last_obs)
         next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
         # The published code shows the critics the raw last observation at a time-out.
-        final_obs = rollout.final_obs_raw if config.method.bootstrap_raw_observation else rollout.final_obs
-        next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs.to(device)).cpu()
-        estimates = [
-            gae(x, value, following, rollout.terminated, ended, config.gamma, config.method.gae_lambda)
-            for x, value, following in zip((rollout.reward, rollout.cost), values, next_values, strict=False)
-        ]
-        return torch.stack(estimates) + values, values
+        final_obs = rollout.final_obs_raw if self.config.method.bootstrap_raw_observation else rollout.final_obs
+        next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs)
+        return values, next_values
 
     def _batch(self, rollout: Rollout, advantages: Advantages) -> Batch:
-        """All samples in a row, on the learner's device; reward advantages standardised, those of cost centred."""
-        device = self.config.device
+        """All samples in a row; like the rollout, on the learner's device."""
         return Batch(
-            obs=rollout.obs.reshape(-1, rollout.obs.shape[-1]).to(device),
-            action=rollout.action.reshape(-1, rollout.action.shape[-1]).to(device),
-            log_prob=rollout.log_prob.reshape(-1).to(device),
-            advantages=torch.stack(
-                [standardise(advantages.reward.reshape(-1)), centre(advantages.cost.reshape(-1))]
-            ).to(device),
-            targets=None if advantages.targets is None else advantages.targets.flatten(1).to(device),
+            obs=rollout.obs.flatten(0, 1),
+            action=rollout.action.flatten(0, 1),
+            log_prob=rollout.log_prob.flatten(),
+            advantages=normalise(advantages.estimates),
+            targets=None if advantages.targets is None else advantages.targets.flatten(1),
         )
 
     def _count(self, diagnostics: Mapping[str, float]) -> None:
@@ -197,7 +226,7 @@ class Trainer:
         if self.skipped_in_a_row >= SKIPS_TO_STOP:
             raise TrainingError(
                 f"{self.skipped_in_a_row} updates in a row changed nothing (epoch {self.epoch}): gradients were not"
-                " finite or no step was acceptable; look at gradient_norm_r, gradient_norm_c and kl in metrics.csv, and"
+                " finite or no step was acceptable; look at the columns gradient_norm_* and kl in metrics.csv, and"
                 " try a smaller target_kl or a larger cg_damping"
             )
 
@@ -212,6 +241,7 @@ class Trainer:
             "method": self.method.state_dict(),
             "collector": self.collector.state_dict(),
             "windows": self.windows.state_dict(),
+            "running_costs": self._running_costs,
             "baseline": self.baseline,
             "orders": self._orders.get_state(),
             "epoch": self.epoch,
@@ -228,7 +258,11 @@ class Trainer:
         self.method.load_state_dict(state["method"])
         self.collector.load_state_dict(state["collector"])
         self.windows.load_state_dict(state["windows"])
-        self.baseline = None if state["baseline"] is None else torch.as_tensor(state["baseline"])
+        running = state.get("running_costs")  # older checkpoints have none
+        exactly = getattr(self.collector.pool, "restores_exactly", True)  # otherwise new episodes have begun
+        self._running_costs = torch.as_tensor(running) if running is not None and exactly else None
+        baseline = state["baseline"]
+        self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
         self._orders.set_state(torch.as_tensor(state["orders"]))
         self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])

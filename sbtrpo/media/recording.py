@@ -1,15 +1,14 @@
-"""Videos of trained policies: whole episodes in the scene, costs marked, alone or side by side with others.
+"""Videos of trained policies: whole episodes with their costs marked, of one run or of several side by side.
 
-The episodes are played first, and what there is to see of each step is kept (`View`, a few hundred numbers); drawing
-comes after. All runs of a comparison play the same layouts: those of the first episodes of a pool's worlds, which
-depend on the seed alone.
+The episodes are played first. Of each step a `View` is kept, a few hundred numbers, from which its picture is drawn
+later. All runs of a comparison play the same layouts: the first episodes of a pool's worlds depend on the seed alone.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -30,14 +29,14 @@ from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
 Which: TypeAlias = Literal["last", "best"] | int
-Progress: TypeAlias = Callable[[int, int], None]
-"""Told how many frames are done, and how many there are."""
+FrameProgress: TypeAlias = Callable[[int, int], None]
+"""Called with the number of frames done and the number of all frames."""
 
 MAX_PANELS = 4
 FLASH_SECONDS = 0.2
-"""What costs stays red for at least this long."""
+"""An object that caused a cost stays red for at least this long."""
 END_SECONDS = 1.0
-"""How long the last picture of an episode stands."""
+"""How long the last picture of an episode is shown."""
 LEAST_FONT = 6
 """Pixels: smaller letters cannot be read."""
 _INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c", "#f4f5f7"
@@ -48,12 +47,12 @@ _INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c",
 
 @dataclass
 class Step:
-    """One step of all worlds, for those whose first episode was still running when it was taken."""
+    """One step of all worlds; it counts for those whose first episode was still running."""
 
     running: NDArray[np.bool_]
-    """(N,) for which worlds the rest counts."""
+    """(N,) the worlds for which this step counts."""
     ended: NDArray[np.bool_]
-    """(N,) whose first episode this step ended: these worlds already stand at the start of their next one."""
+    """(N,) the worlds whose first episode this step ended. They are already at the start of their next one."""
     reward: Floats
     cost: Floats
     info: dict[str, Any]
@@ -72,13 +71,13 @@ def first_episodes(pool: Pool, policy: Policy, seed: int, deterministic: bool) -
 
 
 def violated_components(info: dict[str, Any], names: Sequence[str], world: int) -> list[str]:
-    """The cost components that a step violated in a world."""
+    """Names of the cost components that were above 0 in a world."""
     return [name for name in names if float(info[name][world]) > 0]
 
 
 @dataclass
 class Shot:
-    """What a video shows of one step, and the sums up to it."""
+    """What a video shows after one step: the scene, and the sums so far."""
 
     view: View
     red: frozenset[int]
@@ -86,42 +85,38 @@ class Shot:
     total: float
     cost: float
     trail: Floats
-    """(2,) where the robot is; NaN where there is no floor plan."""
+    """(2,) position of the robot; NaN for tasks without a floor plan."""
 
 
-@dataclass
-class Take:
-    """One episode of one run."""
-
-    shots: list[Shot] = field(default_factory=list)
+Take: TypeAlias = list[Shot]
+"""One episode of one run."""
 
 
-def play(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: int, deterministic: bool) -> list[Take]:
-    """One episode in every world, as it is to be shown."""
+def play_takes(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: int, deterministic: bool) -> list[Take]:
+    """Play one episode in every world, with what a video shows of it."""
     policy = load_policy(run, which)
     pool.reset(seed)
-    takes = [Take() for _ in range(pool.num_worlds)]
+    worlds = range(pool.num_worlds)
+    takes = [[Shot(renderer.view(world), frozenset(), 0, 0.0, 0.0, _position(pool, world))] for world in worlds]
     totals, costs = np.zeros(pool.num_worlds), np.zeros(pool.num_worlds)
-    for world, take in enumerate(takes):
-        take.shots.append(Shot(renderer.view(world), frozenset(), 0, 0.0, 0.0, _place(pool, world)))
     names = pool.task.cost_names
     for number, step in enumerate(first_episodes(pool, policy, seed, deterministic), start=1):
         totals += step.running * step.reward
         costs += step.running * step.cost
         for world in np.flatnonzero(step.running).tolist():
             violated = violated_components(step.info, names, world)
-            last = takes[world].shots[-1]
-            if step.ended[world]:  # the world has moved on to its next episode; what is left is the sums
+            last = takes[world][-1]
+            if step.ended[world]:  # the world is in its next episode: show the last scene with the new sums
                 red = last.red | {ROBOT} if violated else frozenset[int]()
                 shot = Shot(last.view, red, number, totals[world], costs[world], last.trail)
             else:
                 red = renderer.concerned(world, violated)
-                shot = Shot(renderer.view(world), red, number, totals[world], costs[world], _place(pool, world))
-            takes[world].shots.append(shot)
+                shot = Shot(renderer.view(world), red, number, totals[world], costs[world], _position(pool, world))
+            takes[world].append(shot)
     return takes
 
 
-def _place(pool: Pool, world: int) -> Floats:
+def _position(pool: Pool, world: int) -> Floats:
     worlds = getattr(pool.task, "worlds", None)
     return np.full(2, np.nan) if worlds is None else np.array(to_numpy(worlds.position[world]))[:2]
 
@@ -131,29 +126,29 @@ def _place(pool: Pool, world: int) -> Floats:
 
 @dataclass(frozen=True)
 class Timing:
-    """Which steps are shown."""
+    """Which steps are shown, and how fast."""
 
     every: int
-    """One step in so many."""
+    """One step in `every` is shown."""
     fps: float
 
     @classmethod
     def of(cls, seconds_a_step: float, fps: float, speed: float) -> Timing:
-        """To run `speed` times as fast as the simulated clock, with at most `fps` pictures a second."""
+        """The timing that runs `speed` times as fast as the simulated clock, with at most `fps` pictures a second."""
         every = max(1, round(speed / (fps * seconds_a_step)))
         return cls(every, min(fps, speed / (every * seconds_a_step)))
 
 
 def select(take: Take, timing: Timing) -> list[int]:
-    """Numbers of the shots to show: one in `every`, and the last."""
-    kept = list(range(0, len(take.shots), timing.every))
-    return kept if kept[-1] == len(take.shots) - 1 else [*kept, len(take.shots) - 1]
+    """Indices of the shots to show: one in `every`, and the last."""
+    kept = list(range(0, len(take), timing.every))
+    return kept if kept[-1] == len(take) - 1 else [*kept, len(take) - 1]
 
 
 def flash(take: Take, shot: int, timing: Timing) -> frozenset[int]:
-    """Who is red in a picture: whoever a cost concerned since the picture before, or in the last moments."""
+    """Which objects are red in a picture: those that caused a cost since the last picture or a moment ago."""
     back = timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps))
-    return frozenset().union(*(s.red for s in take.shots[max(0, shot - back + 1) : shot + 1]))
+    return frozenset().union(*(s.red for s in take[max(0, shot - back + 1) : shot + 1]))
 
 
 class Film:
@@ -172,7 +167,7 @@ class Film:
         self.timing = timing
         self._bar = 2 * (max(44, renderer.height // 8) // 2)
         self._title = 2 * (self._bar // 3)
-        small, large = (round(part * self._bar) for part in (0.29, 0.34))
+        small, large = round(0.29 * self._bar), round(0.34 * self._bar)
         self._fonts = {"small": _font(small), "large": _font(large)}
         self._edge = renderer.width // 40
         beside = self._fonts["large"].getlength("reward \N{MINUS SIGN}1000.00") + 3 * self._edge
@@ -182,7 +177,7 @@ class Film:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of a frame; even, as encoders want them."""
+        """Width and height of a frame; both are even, because encoders require it."""
         width = self._renderer.width * len(self._takes)
         height = self._renderer.height + self._bar + self._title
         return width - width % 2, height - height % 2
@@ -211,17 +206,19 @@ class Film:
 
     def _panel(self, run: int, take: Take, number: int, episode: int) -> Image.Image:
         """The picture of one run, with its line of numbers below."""
-        shot = take.shots[number]
-        trail = np.array([s.trail for s in take.shots[: number + 1]])
+        shot = take[number]
+        trail = np.array([s.trail for s in take[: number + 1]])
         red = flash(take, number, self.timing)
         picture = self._renderer.draw(shot.view, red, trail if np.isfinite(trail).all() else None)
         panel = Image.new("RGB", (self._renderer.width, self._renderer.height + self._bar), _PAPER)
         panel.paste(Image.fromarray(picture), (0, 0))
-        over = number == len(take.shots) - 1
-        self._write(ImageDraw.Draw(panel), run, shot, episode, bool(red), over)
+        over = number == len(take) - 1
+        self._write_numbers(ImageDraw.Draw(panel), run, shot, episode, bool(red), over)
         return panel
 
-    def _write(self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool) -> None:
+    def _write_numbers(
+        self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool
+    ) -> None:
         width, height, bar = self._renderer.width, self._renderer.height, self._bar
         small, large = self._fonts["small"], self._fonts["large"]
         edge, upper, lower = self._edge, height + bar // 4, height + 3 * bar // 4
@@ -231,7 +228,7 @@ class Film:
         cost = f"cost {shot.cost:g}"
         colour = _RED if shot.cost > 0 else _GREEN
         box = pen.textbbox((width - edge, lower), cost, large, anchor="rm")
-        if red:  # the counter lights up while it runs
+        if red:  # the counter is lit while costs arise
             pad = bar // 12
             pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
         pen.text((width - edge, lower), cost, "white" if red else colour, large, anchor="rm")
@@ -257,14 +254,14 @@ class Film:
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont:
-    """The font that matplotlib brings along."""
+    """DejaVu Sans, which is part of matplotlib."""
     import matplotlib
 
     return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
 
 
 def _fitting(text: str, size: int, room: float) -> ImageFont.FreeTypeFont:
-    """The font in which a line of text fits into so many pixels, at most so large."""
+    """The font in which a text fits into `room` pixels; its size is at most `size`."""
     while size > LEAST_FONT and _font(size).getlength(text) > room:
         size -= 1
     return _font(size)
@@ -286,42 +283,42 @@ def record(
     fps: float = 20.0,
     speed: float = 2.0,
     camera: Camera = "auto",
-    progress: Progress | None = None,
+    progress: FrameProgress | None = None,
 ) -> list[Path]:
-    """Film a run's policy; returns the files written, an MP4 (where there is an encoder) and a GIF.
+    """Film a run's policy; returns the files written, an MP4 (if there is an encoder) and a GIF.
 
     Args:
         run: the run's folder.
-        episodes: how many, one after the other.
-        seed: of the layouts and of the policy's noise.
-        out: the name of the video; by default `video.mp4` in the run's folder. The GIF stands beside it.
-        compare: folders of further runs on the same task, shown beside it in the same layouts.
+        episodes: how many the video shows, one after the other.
+        seed: seeds the layouts and the policy's noise.
+        out: the name of the video; by default `video.mp4` in the run's folder. The GIF is written beside it.
+        compare: folders of further runs on the same task, which are shown beside it in the same layouts.
         deterministic: act by the policy's mean.
-        which: the last checkpoint, the best one, or that of an epoch.
-        width: of one run's picture, in pixels.
-        height: of one run's picture, in pixels.
-        fps: pictures a second, at most.
+        which: the last checkpoint, the best one, or that of a given epoch.
+        width: width of one run's picture, in pixels.
+        height: height of one run's picture, in pixels.
+        fps: the most pictures a second.
         speed: how many times as fast as the simulated clock.
         camera: `auto`, `far`, `top` or `follow` (see `Renderer`).
-        progress: told how many frames are done, and how many there are.
+        progress: called with the number of frames done and the number of all frames.
     """
     runs = [Path(path) for path in dict.fromkeys([str(run), *map(str, compare)])]
-    _check(runs, episodes, fps, speed)
+    _check_arguments(runs, episodes, fps, speed)
     task = _same_task(runs)
     target = Path(out) if out is not None else runs[0] / "video.mp4"
     if target.suffix.lower() not in (".mp4", ".gif"):
         raise ValueError(f"a video's name ends in .mp4 or .gif, got {str(target)!r}")
     pool = make_pool(task, episodes, seed)
     with Renderer(pool, width, height, camera) as renderer:
-        takes = [play(path, which, pool, renderer, seed, deterministic) for path in runs]
+        takes = [play_takes(path, which, pool, renderer, seed, deterministic) for path in runs]
         timing = Timing.of(renderer.seconds_a_step, fps, speed)
         how = "mean action" if deterministic else "sampled actions"
         heading = f"{pool.spec.id}, {how}, {speed:g} times real time"
         film = Film(renderer, takes, [_caption(path, which, runs) for path in runs], heading, timing)
-        return _write(film, target, progress)
+        return _write_videos(film, target, progress)
 
 
-def _check(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> None:
+def _check_arguments(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> None:
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     if len(runs) > MAX_PANELS:
@@ -332,7 +329,7 @@ def _check(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> Non
 
 def _same_task(runs: Sequence[Path]) -> str:
     tasks = {str(path): RunFolder.open(path).config.task for path in runs}
-    specs = [task if is_foreign(task) else get_spec(task) for task in tasks.values()]  # files may say the same
+    specs = [task if is_foreign(task) else get_spec(task) for task in tasks.values()]  # two files may define one task
     if any(spec != specs[0] for spec in specs):
         listed = ", ".join(f"{task} in {path}" for path, task in tasks.items())
         raise ValueError(f"only runs on the same task can be compared side by side, got {listed}")
@@ -340,7 +337,7 @@ def _same_task(runs: Sequence[Path]) -> str:
 
 
 def _caption(run: Path, which: Which, runs: Sequence[Path]) -> str:
-    """What tells a run apart: its method and seed, and its folder's name where those are alike."""
+    """A run's method and seed; its folder's name too, if another run has the same method and seed."""
 
     def line(path: Path) -> str:
         config = RunFolder.open(path).config
@@ -351,8 +348,8 @@ def _caption(run: Path, which: Which, runs: Sequence[Path]) -> str:
     return text if which == "last" else f"{text}, {which if which == 'best' else f'epoch {which}'}"
 
 
-def _write(film: Film, target: Path, progress: Progress | None) -> list[Path]:
-    """Draw all frames into both files."""
+def _write_videos(film: Film, target: Path, progress: FrameProgress | None) -> list[Path]:
+    """Draw all frames and write them to both files."""
     target.parent.mkdir(parents=True, exist_ok=True)
     gif, fps = target.with_suffix(".gif"), film.timing.fps
     writers: list[Mp4 | Gif] = [Gif(gif, film.size, fps)]

@@ -1,7 +1,7 @@
-"""What a policy does, at a glance: many episodes as one picture, safe ones on the left, unsafe ones on the right.
+"""One picture of many episodes of a policy: safe ones on the left, unsafe ones on the right.
 
-Tasks with a floor plan are drawn from above, each episode over its own layout (or all over one, where the layout never
-changes). Velocity tasks show the speed of every episode against the limit, all others the reward so far.
+Tasks with a floor plan are drawn from above. Each episode has a panel with its layout; if all layouts are the same, one
+panel shows all episodes of a side. Velocity tasks show each episode's speed and the limit, others the reward so far.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
 COLUMNS, ROWS, NARROWEST = 6, 4, 2
-"""Of panels on both sides together, and the fewest columns that a side's heading needs."""
-BLOCK_HEADING, BETWEEN = 0.58, 0.45
-"""Inches: above the panels of a side, and between the two sides."""
+"""Panels on both sides together, and the fewest columns of a side: its heading needs that width."""
+BLOCK_HEADING, BETWEEN_SIDES = 0.58, 0.45
+"""Inches: room above the panels of a side, and between the two sides."""
 LARGE_PANEL, COURSE_HEIGHT = 5.2, 3.4
-"""Inches: width of a panel that holds many episodes, and height of one without a floor plan."""
-LONG = 6.0
-"""Metres: beyond this an arena is no longer drawn to scale."""
+"""Inches: width of a panel with many episodes, and height of one without a floor plan."""
+LONG_ARENA = 6.0
+"""Metres: an arena that reaches farther is not drawn to scale."""
 SMOOTHED = 25
 """Steps over which a mean course is smoothed."""
 _EVENT: Properties = {"marker": "o", "markersize": 3.2, "markeredgewidth": 0.0, "color": UNSAFE, "linestyle": "none"}
@@ -72,8 +72,19 @@ _REACHED: Properties = {
 
 
 @dataclass
-class Episodes:
-    """The first episodes of N worlds; T steps, NaN or False once an episode is over."""
+class FloorPlan:
+    """Layouts and robots of N episodes, from above."""
+
+    spec: NavigationSpec
+    objects: Floats
+    """(N, M, 3) positions of the objects at the start."""
+    trails: Floats
+    """(T + 1, N, 2) positions of the robots, from the start on; NaN once an episode is over."""
+
+
+@dataclass
+class PlayedEpisodes:
+    """The first episodes of N worlds over T steps; entries are NaN or False once an episode is over."""
 
     task: str
     length: int
@@ -88,18 +99,15 @@ class Episodes:
     """(T, N)"""
     reached: NDArray[np.bool_]
     """(T, N) whether the goal was reached in a step."""
-    spec: NavigationSpec | None = None
-    objects: Floats | None = None
-    """(N, M, 3) where things stand at the start."""
-    trails: Floats | None = None
-    """(T + 1, N, 2) where the robot is, from the start on."""
+    plan: FloorPlan | None = None
+    """None for tasks without one."""
     speed: Floats | None = None
-    """(T, N) what a velocity task limits."""
+    """(T, N) the speed that a velocity task limits."""
     threshold: float | None = None
 
     @property
     def safe(self) -> NDArray[np.bool_]:
-        """(N,)"""
+        """(N,) whether the episode had no cost."""
         return np.asarray(self.costs == 0)
 
 
@@ -115,11 +123,11 @@ def draw_trajectories(
 
     Args:
         run: the run's folder.
-        episodes: how many; all count in the headings, up to 24 have a panel of their own.
-        seed: of the layouts and of the policy's noise.
-        out: where the picture goes, a name that ends in .png; by default `trajectories.png` in the run's folder.
+        episodes: how many; the headings count all of them, and at most 24 have a panel.
+        seed: seeds the layouts and the policy's noise.
+        out: the picture's file name, which ends in .png; by default `trajectories.png` in the run's folder.
         deterministic: act by the policy's mean.
-        which: the last checkpoint, the best one, or that of an epoch.
+        which: the last checkpoint, the best one, or that of a given epoch.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
@@ -127,22 +135,22 @@ def draw_trajectories(
     if target.suffix.lower() != ".png":
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
     config = RunFolder.open(run).config
-    found = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
+    played = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
-    figure = trajectories_figure(found, f"{found.task}: {config.algo}, seed {config.seed}, {how}")
+    figure = trajectories_figure(played, f"{played.task}: {config.algo}, seed {config.seed}, {how}")
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=DPI, format="png")
     return target
 
 
-def play_episodes(policy: Policy, task: str, episodes: int, seed: int, deterministic: bool) -> Episodes:
-    """One episode in each of so many worlds."""
+def play_episodes(policy: Policy, task: str, episodes: int, seed: int, deterministic: bool) -> PlayedEpisodes:
+    """Play one episode in each of `episodes` worlds."""
     pool = make_pool(task, episodes, seed)
     pool.reset(seed)
     navigation = pool.task if isinstance(pool.task, Navigation) else None
-    objects = np.array(to_numpy(navigation.worlds.objects)) if navigation else None
-    places: list[Floats] = [_places(pool)]
+    objects = np.array(to_numpy(navigation.worlds.objects)) if navigation else np.empty(0)
+    positions: list[Floats] = [_positions(pool)]
     rows: dict[str, list[Any]] = {"reward": [], "cost": [], "reached": [], "speed": []}
     for step in first_episodes(pool, policy, seed, deterministic):
         blank = np.where(step.running, 0.0, np.nan)
@@ -151,12 +159,12 @@ def play_episodes(policy: Policy, task: str, episodes: int, seed: int, determini
         rows["reached"].append(to_numpy(step.info["goal_met"]).astype(bool) & step.running)
         if "x_velocity" in step.info:
             rows["speed"].append(_speed(step.info) + blank)
-        place = _places(pool)
-        place[step.ended] = places[-1][step.ended]  # where they now stand the next episode begins
-        place[~step.running] = np.nan
-        places.append(place)
+        position = _positions(pool)
+        position[step.ended] = positions[-1][step.ended]  # these robots are already in their next episode
+        position[~step.running] = np.nan
+        positions.append(position)
     reward, cost = np.array(rows["reward"]), np.array(rows["cost"])
-    return Episodes(
+    return PlayedEpisodes(
         task=pool.spec.id,
         length=int(pool.spec.episode_length),
         returns=np.nansum(reward, axis=0),
@@ -164,22 +172,20 @@ def play_episodes(policy: Policy, task: str, episodes: int, seed: int, determini
         reward=reward,
         cost=cost,
         reached=np.array(rows["reached"]),
-        spec=navigation.spec if navigation else None,
-        objects=objects,
-        trails=np.array(places) if navigation else None,
+        plan=FloorPlan(navigation.spec, objects, np.array(positions)) if navigation else None,
         speed=np.array(rows["speed"]) if rows["speed"] else None,
         threshold=pool.spec.threshold if isinstance(pool.spec, VelocitySpec) else None,
     )
 
 
 def _speed(info: dict[str, Any]) -> Floats:
-    """(N,) forward, or in the plane for robots that may run anywhere."""
+    """(N,) the forward speed, or the speed in the plane for robots that may run in any direction."""
     forward = np.asarray(to_numpy(info["x_velocity"]))
     return np.hypot(forward, to_numpy(info["y_velocity"])) if "y_velocity" in info else forward
 
 
-def _places(pool: Pool) -> Floats:
-    """(N, 2), zeros where there is no floor plan."""
+def _positions(pool: Pool) -> Floats:
+    """(N, 2) where the robots are; zeros for tasks without a floor plan."""
     if not isinstance(pool.task, Navigation):
         return np.zeros((pool.num_worlds, 2))
     return np.array(to_numpy(pool.task.worlds.position))[:, :2]
@@ -188,21 +194,20 @@ def _places(pool: Pool) -> Floats:
 # ---- the picture -----------------------------------------------------------------------------------------------------
 
 
-def trajectories_figure(episodes: Episodes, title: str) -> Figure:
+def trajectories_figure(episodes: PlayedEpisodes, title: str) -> Figure:
     """The picture that `draw_trajectories` saves."""
-    if episodes.spec is None:
+    if episodes.plan is None:
         return _courses(episodes, title)
-    if _same_layout(episodes):
-        return _overlays(episodes, title)
-    return _multiples(episodes, title)
+    same_layout = np.ptp(episodes.plan.objects, axis=0).max(initial=0.0) < 1e-6
+    return (_overlays if same_layout else _multiples)(episodes, episodes.plan, title)
 
 
-def side_heading(episodes: Episodes, safe: bool) -> tuple[str, str]:
-    """How many and what share, and what they earned.
+def side_heading(episodes: PlayedEpisodes, safe: bool) -> tuple[str, str]:
+    """The number and share of the safe or the unsafe episodes, and their mean reward and cost.
 
     >>> import numpy as np
     >>> returns, costs, none = np.array([1.0, 3.0, 5.0]), np.array([0.0, 0.0, 7.0]), np.zeros((1, 3))
-    >>> side_heading(Episodes("task", 10, returns, costs, none, none, none > 0), safe=False)
+    >>> side_heading(PlayedEpisodes("task", 10, returns, costs, none, none, none > 0), safe=False)
     ('unsafe: 1 of 3 episodes (33 %)', 'mean reward 5.00, mean cost 7.0')
     """
     chosen = episodes.safe == safe
@@ -214,13 +219,8 @@ def side_heading(episodes: Episodes, safe: bool) -> tuple[str, str]:
     return text, means if safe else f"{means}, mean cost {episodes.costs[chosen].mean():.1f}"
 
 
-def _same_layout(episodes: Episodes) -> bool:
-    assert episodes.objects is not None
-    return bool(np.ptp(episodes.objects, axis=0).max(initial=0.0) < 1e-6)
-
-
 def split_columns(safe: int, unsafe: int) -> tuple[int, int]:
-    """Columns for either side, so that most episodes have a panel; a side without any leaves its room to the other.
+    """Columns of each side, so that as many episodes as possible have a panel; an empty side gets none.
 
     >>> split_columns(20, 20), split_columns(35, 5), split_columns(0, 40)
     ((3, 3), (4, 2), (0, 6))
@@ -236,12 +236,8 @@ def split_columns(safe: int, unsafe: int) -> tuple[int, int]:
     return best, COLUMNS - best
 
 
-def _multiples(episodes: Episodes, title: str) -> Figure:
+def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     """A panel for each episode."""
-    spec, objects, trails = episodes.spec, episodes.objects, episodes.trails
-    assert spec is not None
-    assert objects is not None
-    assert trails is not None
     sides = [np.flatnonzero(episodes.safe), np.flatnonzero(~episodes.safe)]
     columns = split_columns(len(sides[0]), len(sides[1]))
     shown = [side[: ROWS * n] for side, n in zip(sides, columns, strict=True)]
@@ -249,11 +245,11 @@ def _multiples(episodes: Episodes, title: str) -> Figure:
     sheet = _Sheet(
         [n * PANEL + (n - 1) * GAP for n, side in zip(columns, shown, strict=True) if len(side)],
         rows * (PANEL + TITLE) + (rows - 1) * GAP,
-        _floor_handles(spec, episodes),
+        _floor_handles(plan, episodes),
         title,
     )
     drawn = np.concatenate(shown)
-    reach = view_reach(spec, objects[drawn], trails[:, drawn])
+    reach = view_reach(plan.spec, plan.objects[drawn], plan.trails[:, drawn])
     for block, (safe, side, n) in enumerate(
         (safe, side, n) for safe, side, n in zip((True, False), shown, columns, strict=True) if len(side)
     ):
@@ -262,48 +258,45 @@ def _multiples(episodes: Episodes, title: str) -> Figure:
             means += f", first {len(side)} shown"
         sheet.heading(block, heading, means, safe)
         for k, episode in enumerate(side):
-            place = k % n * (PANEL + GAP), k // n * (PANEL + TITLE + GAP) + TITLE
-            axes = sheet.axes(block, *place, PANEL, PANEL)
-            draw_panel(axes, spec, objects[episode], reach, episodes.returns[episode], episodes.costs[episode])
-            draw_trail(axes, trails[:, episode])
-            _draw_events(axes, episodes, [episode])
+            corner = k % n * (PANEL + GAP), k // n * (PANEL + TITLE + GAP) + TITLE
+            axes = sheet.axes(block, *corner, PANEL, PANEL)
+            objects, total, cost = plan.objects[episode], episodes.returns[episode], episodes.costs[episode]
+            draw_panel(axes, plan.spec, objects, reach, total, cost)
+            draw_trail(axes, plan.trails[:, episode])
+            _draw_events(axes, episodes, plan, [episode])
     return sheet.figure
 
 
-def _overlays(episodes: Episodes, title: str) -> Figure:
-    """All episodes of a side over one layout."""
-    spec, objects, trails = episodes.spec, episodes.objects, episodes.trails
-    assert spec is not None
-    assert objects is not None
-    assert trails is not None
-    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, _floor_handles(spec, episodes), title)
-    limits = _limits(spec, objects, trails)
+def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
+    """All episodes of a side in one panel."""
+    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, _floor_handles(plan, episodes), title)
+    limits = _limits(plan)
     for block, safe in enumerate((True, False)):
         side = np.flatnonzero(episodes.safe == safe)
         sheet.heading(block, *side_heading(episodes, safe), safe)
         axes = sheet.axes(block, 0, 0, LARGE_PANEL, LARGE_PANEL)
         axes.set(xlim=limits[0], ylim=limits[1], xticks=[], yticks=[])
         axes.spines[:].set_color(FAINT if safe else UNSAFE)
-        draw_objects(axes, spec, objects[0])
+        draw_objects(axes, plan.spec, plan.objects[0])
         for episode in side:
-            draw_trail(axes, trails[:, episode], opacity=max(0.35, 1 / math.sqrt(len(side))))
-        _draw_events(axes, episodes, side)
+            draw_trail(axes, plan.trails[:, episode], opacity=max(0.35, 1 / math.sqrt(len(side))))
+        _draw_events(axes, episodes, plan, side)
     return sheet.figure
 
 
-def _limits(spec: NavigationSpec, objects: Floats, trails: Floats) -> list[tuple[float, float]]:
-    """What a panel shows in x and y: the square of the arena, or only the part of a long one that matters."""
-    reach = view_reach(spec, objects, trails)
-    if reach <= LONG:
+def _limits(plan: FloorPlan) -> list[tuple[float, float]]:
+    """The limits of a panel in x and y: the whole square arena, or where a long one has objects and trails."""
+    reach = view_reach(plan.spec, plan.objects, plan.trails)
+    if reach <= LONG_ARENA:
         return [(-reach, reach)] * 2
-    points = np.concatenate([trails.reshape(-1, 2), objects[0, :, :2]])
+    points = np.concatenate([plan.trails.reshape(-1, 2), plan.objects[0, :, :2]])
     low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
     margin = np.maximum(0.1 * (high - low), 0.3)
     return [(float(a), float(b)) for a, b in zip(low - margin, high + margin, strict=True)]
 
 
-def _courses(episodes: Episodes, title: str) -> Figure:
-    """A line for each episode, over its steps."""
+def _courses(episodes: PlayedEpisodes, title: str) -> Figure:
+    """The speed, or the reward so far, of each episode over its steps."""
     if episodes.speed is not None:
         series, label = episodes.speed, "velocity, m/s"
     else:
@@ -342,7 +335,7 @@ def _courses(episodes: Episodes, title: str) -> Figure:
 
 
 def _draw_mean(axes: Axes, series: Floats, smoothed: int) -> None:
-    """Over those that are still running; each point over so many steps, fewer at the ends."""
+    """Draw the mean over the episodes still running, averaged over `smoothed` steps and over fewer at both ends."""
     running = np.isfinite(series).any(axis=1)
     mean = np.nanmean(series[running], axis=1)
     window = np.ones(min(smoothed, len(mean)))
@@ -350,7 +343,7 @@ def _draw_mean(axes: Axes, series: Floats, smoothed: int) -> None:
     axes.plot(np.arange(1, len(smooth) + 1), smooth, color=INK, linewidth=1.6, zorder=4)
 
 
-def _draw_course(axes: Axes, episodes: Episodes, values: Floats, episode: int, beside: int) -> None:
+def _draw_course(axes: Axes, episodes: PlayedEpisodes, values: Floats, episode: int, beside: int) -> None:
     steps = np.arange(1, len(values) + 1)
     opacity = max(0.15, 1 / math.sqrt(beside))
     axes.plot(steps, values, color=BLUE, linewidth=0.8, alpha=opacity, zorder=2)
@@ -361,18 +354,17 @@ def _draw_course(axes: Axes, episodes: Episodes, values: Floats, episode: int, b
         axes.plot(last, values[last - 1], marker="x", color=INK, markersize=4, zorder=5)
 
 
-def _draw_events(axes: Axes, episodes: Episodes, chosen: Sequence[int] | NDArray[Any]) -> None:
-    """Where costs arose and where the goal was reached."""
-    assert episodes.trails is not None
-    after = episodes.trails[1:, chosen]
+def _draw_events(axes: Axes, episodes: PlayedEpisodes, plan: FloorPlan, chosen: Sequence[int] | NDArray[Any]) -> None:
+    """Mark where the chosen episodes had a cost or reached the goal."""
+    after = plan.trails[1:, chosen]
     costly = after[episodes.cost[:, chosen] > 0]
     reached = after[episodes.reached[:, chosen]]
     axes.plot(costly[:, 0], costly[:, 1], **_EVENT, zorder=5)
     axes.plot(reached[:, 0], reached[:, 1], **_REACHED, zorder=6)
 
 
-def _floor_handles(spec: NavigationSpec, episodes: Episodes) -> list[Line2D]:
-    handles = [handle for handle in legend_handles(spec) if handle.get_label() != "cost above 0"]
+def _floor_handles(plan: FloorPlan, episodes: PlayedEpisodes) -> list[Line2D]:
+    handles = [handle for handle in legend_handles(plan.spec) if handle.get_label() != "cost above 0"]
     if episodes.reached.any():
         handles.append(Line2D([], [], label="goal reached", **_REACHED))
     handles.append(Line2D([], [], label="a step that cost", **_EVENT | {"markersize": 5.0}))
@@ -380,12 +372,12 @@ def _floor_handles(spec: NavigationSpec, episodes: Episodes) -> list[Line2D]:
 
 
 class _Sheet:
-    """A figure with blocks side by side, each with a heading, and a legend below; all measures in inches."""
+    """A figure with blocks side by side, a heading above each and a legend below; all measures are in inches."""
 
     def __init__(
         self, widths: Sequence[float], height: float, handles: list[Line2D], title: str, side: float = EDGE
     ) -> None:
-        self._lefts = [side + sum(widths[:k]) + k * max(BETWEEN, side) for k in range(len(widths))]
+        self._lefts = [side + sum(widths[:k]) + k * max(BETWEEN_SIDES, side) for k in range(len(widths))]
         width = self._lefts[-1] + widths[-1] + max(EDGE, side / 3)
         self._top = EDGE + HEADING + BLOCK_HEADING
         per_row = max(1, int((width - 2 * EDGE) / LEGEND_ENTRY))
@@ -400,14 +392,14 @@ class _Sheet:
         )  # fmt: skip
 
     def heading(self, block: int, text: str, means: str, safe: bool) -> None:
-        """Above a block."""
+        """Write two lines above a block, in red if it is unsafe."""
         x, colour = self._lefts[block] / self._size[0], INK if safe else UNSAFE
         for line, weight, up in ((text, "bold", 0.32), (means, "normal", 0.1)):
             y = 1 - (self._top - up) / self._size[1]
             self.figure.text(x, y, line, fontsize=11, color=colour, weight=weight, va="bottom")
 
     def axes(self, block: int, left: float, top: float, width: float, height: float) -> Axes:
-        """Axes in a block, measured from its upper left corner."""
+        """New axes in a block; `left` and `top` are measured from its upper left corner."""
         x, y = self._lefts[block] + left, self._size[1] - self._top - top - height
-        whole = self._size
-        return self.figure.add_axes((x / whole[0], y / whole[1], width / whole[0], height / whole[1]))
+        total_width, total_height = self._size
+        return self.figure.add_axes((x / total_width, y / total_height, width / total_width, height / total_height))

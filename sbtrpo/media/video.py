@@ -1,4 +1,4 @@
-"""Video files, written frame by frame: MP4 where there is an encoder, GIF everywhere."""
+"""Writes videos frame by frame: MP4 if there is an encoder, GIF always."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import importlib
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-Frame: TypeAlias = NDArray[np.uint8]
-"""(height, width, 3)"""
+if TYPE_CHECKING:
+    from sbtrpo.envs.view.render import Frame
+
 GIF_WIDTH, GIF_FPS = 480, 10
-"""Of the GIF, at most; it is for pages that play no videos."""
+"""The largest width and rate of a GIF; it is for pages that play no videos."""
 COLOURS = 224
-_LATER = ((235, 13, 20), (193, 18, 31), (27, 138, 60), (255, 255, 255), (217, 153, 92))
+_LATER_COLOURS = ((235, 13, 20), (193, 18, 31), (27, 138, 60), (255, 255, 255), (217, 153, 92))
 NO_ENCODER = "there is no encoder for MP4, so only the GIF was written; run `pip install 'sbtrpo[video]'` for both"
-"""To be said when `record` returned no MP4."""
+"""The message for a user when `record` returned no MP4."""
 
 
 def ffmpeg() -> str | None:
-    """The encoder for MP4: that of `imageio-ffmpeg`, or one on the path; None if there is none."""
+    """The path of ffmpeg, from `imageio-ffmpeg` or from the system; None if there is none."""
     with contextlib.suppress(ImportError, RuntimeError):
         return str(importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe())
     return shutil.which("ffmpeg")
 
 
 class Mp4:
-    """A video file that is written frame by frame."""
+    """An MP4 file, which an ffmpeg process encodes."""
 
     def __init__(self, program: str, path: Path, size: tuple[int, int], fps: float) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class Mp4:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def add(self, frame: Frame) -> None:
-        """One more frame."""
+        """Hand a frame to ffmpeg; raises OSError with its message if it has died."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(frame.tobytes())
@@ -49,21 +49,21 @@ class Mp4:
             self.close()
 
     def close(self) -> None:
-        """Finish the file."""
+        """Wait until ffmpeg has finished the file."""
         _, errors = self._process.communicate()
         if self._process.returncode:
             reason = " ".join(errors.decode(errors="replace").split())
             raise OSError(f"ffmpeg could not write {self._path}: {reason}")
 
     def abandon(self) -> None:
-        """Leave no file behind."""
+        """Stop ffmpeg and remove the unfinished file."""
         self._process.kill()
         self._process.communicate()
         self._path.unlink(missing_ok=True)
 
 
 class Gif:
-    """A GIF with one palette, written when it is closed."""
+    """A GIF with one palette, which `close` writes."""
 
     def __init__(self, path: Path, size: tuple[int, int], fps: float) -> None:
         self._path = path
@@ -76,17 +76,17 @@ class Gif:
         self._palette: Image.Image | None = None
 
     def add(self, frame: Frame) -> None:
-        """One more frame, of which only some are kept."""
+        """Keep this frame if it is its turn: a GIF shows fewer frames a second than an MP4."""
         if self._seen % self._every == 0:
             picture = Image.fromarray(frame).resize(self._size, Image.Resampling.BILINEAR)
             if self._palette is None:
                 self._palette = _palette(picture)
-            # Neither dithering nor another palette: what rests in the scene then takes no room.
+            # With one palette and no dithering, pixels that do not change take no room in the file.
             self._pictures.append(picture.quantize(palette=self._palette, dither=Image.Dither.NONE))
         self._seen += 1
 
     def close(self) -> None:
-        """Write the file."""
+        """Write all frames to the file."""
         first, *others = self._pictures
         first.save(
             self._path, format="GIF", save_all=True, append_images=others, duration=self._milliseconds, loop=0,
@@ -94,16 +94,16 @@ class Gif:
         )  # fmt: skip
 
     def abandon(self) -> None:
-        """Nothing has been written yet."""
+        """Drop the frames; no file has been written yet."""
         self._pictures.clear()
 
 
 def _palette(picture: Image.Image) -> Image.Image:
-    """The colours of the first picture, and the reds and greys that come later."""
-    swatch = Image.new("RGB", (picture.width, picture.height + 16 * len(_LATER)))
+    """The colours of the first picture, and those that later ones need."""
+    swatch = Image.new("RGB", (picture.width, picture.height + 16 * len(_LATER_COLOURS)))
     swatch.paste(picture, (0, 0))
     shades = np.linspace(0.25, 1.0, picture.width)[None, :, None]
-    for k, colour in enumerate(_LATER):
+    for k, colour in enumerate(_LATER_COLOURS):
         band = np.broadcast_to(shades * np.array(colour), (16, picture.width, 3)).astype(np.uint8)
         swatch.paste(Image.fromarray(np.ascontiguousarray(band)), (0, picture.height + 16 * k))
     return swatch.quantize(COLOURS, dither=Image.Dither.NONE)

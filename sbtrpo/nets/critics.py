@@ -1,4 +1,4 @@
-"""Value functions of reward and cost, fitted together."""
+"""Value functions of reward and costs, fitted together."""
 
 from __future__ import annotations
 
@@ -6,33 +6,57 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from sbtrpo.nets.stack import Adam, Floats, Stack, clip_together, one_blas_thread
+from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.forms import Form, chunks, minibatch_form, to_numpy
 
 
 class Critics:
-    """K value networks of one shape. They live on the CPU; `device` is where values go."""
+    """K value networks of one shape.
+
+    Args:
+        heads: K.
+        observation_size: of the networks' inputs.
+        hidden: widths of the hidden layers.
+        learning_rate: of Adam.
+        generator: of the initial weights, on the CPU.
+        device: where values go.
+        form: of networks and minibatches; that of small minibatches if left out. A method that knows its minibatches
+            sets another one with `use`.
+    """
 
     def __init__(
         self, heads: int, observation_size: int, hidden: Sequence[int], learning_rate: float,
-        generator: torch.Generator, device: str = "cpu",
+        generator: torch.Generator, device: str = "cpu", form: Form | None = None,
     ) -> None:  # fmt: skip
         self.heads, self.learning_rate, self.device = heads, learning_rate, device
-        self.stack = Stack(heads, [observation_size, *hidden, 1])
-        self._adam = Adam(len(self.stack.theta))
+        self._sizes = [observation_size, *hidden, 1]
+        self._take(form or minibatch_form(device, rows=0))
         widths = [inputs for inputs, _ in self.stack.layers for _ in range(2)]
         for param, inputs in zip(self.stack.params, widths, strict=True):
-            param[:] = (torch.rand(param.shape, generator=generator) * 2 - 1).numpy() / math.sqrt(inputs)
+            uniform = torch.rand(tuple(param.shape), generator=generator) * 2 - 1
+            param[:] = self.form.array(uniform.numpy() / math.sqrt(inputs))
+
+    def _take(self, form: Form) -> None:
+        self.form, self.stack = form, form.stack(self.heads, self._sizes)
+        self._adam = form.adam(len(self.stack.theta))
+
+    def use(self, form: Form) -> None:
+        """Go on in another form."""
+        state = self.state_dict()
+        self._take(form)
+        self.load_state_dict(state)
 
     def __call__(self, obs: Tensor) -> Tensor:
         """Values of observations (..., obs_dim): (K, ...)."""
-        values = self.stack.forward(obs.reshape(-1, obs.shape[-1]).cpu().numpy())[-1]
-        return torch.from_numpy(values.reshape(self.heads, *obs.shape[:-1])).to(self.device)
+        rows = self.form.array(obs.reshape(-1, obs.shape[-1]))
+        values = [self.stack.forward(rows[piece])[-1] for piece in chunks(len(rows))]
+        whole = self.form.join(values, axis=1) if values else self.form.zeros((self.heads, 0))
+        return self.form.tensor(whole.reshape(self.heads, *obs.shape[:-1])).to(self.device)
 
-    def backward(self, x: Floats, y: Floats, l2: float, weights: Floats | None = None) -> Floats:
+    def backward(self, x: Array, y: Array, l2: float, weights: Array | None = None) -> Array:
         """Fill the stack's gradient with that of Σ_k w_k (mean (V_k(x) - y_k)² + l2 ‖params_k‖²).
 
         Args:
@@ -46,9 +70,9 @@ class Critics:
         """
         stack = self.stack
         activations = stack.forward(x)
-        error: Floats = activations[-1][..., 0] - y
-        stack.backward(activations, (error * np.float32(2 / len(x)))[..., None])
-        stack.gradient += np.float32(2 * l2) * stack.theta
+        error = activations[-1][..., 0] - y
+        stack.backward(activations, (error * (2 / len(x)))[..., None])
+        stack.gradient += (2 * l2) * stack.theta
         if weights is not None:
             for gradient in stack.gradients:
                 gradient *= weights[:, None, None]
@@ -82,36 +106,37 @@ class Critics:
             weights: of the heads' losses; all 1 if left out.
 
         Returns:
-            (K,) mean squared errors in the last pass, and the norm of the last gradient.
+            (K,) mean squared errors in the last pass, on the CPU, and the norm of the last gradient.
         """
-        x, y = obs.cpu().numpy(), targets.cpu().numpy()
-        factors = None if weights is None else np.asarray(weights, np.float32)
-        errors = np.zeros(self.heads)
-        last = 0.0
-        with one_blas_thread():
+        form, x, y = self.form, self.form.array(obs), self.form.array(targets)
+        factors = None if weights is None else form.array(torch.tensor(weights))
+        squares = form.double(form.zeros((self.heads,)))
+        norm = 0.0
+        with form.calm():
             for _ in range(passes):
-                order = torch.randperm(len(x), generator=generator).numpy()
+                order = form.order(len(x), generator)
                 shuffled_x, shuffled_y = x[order], y[:, order]
-                errors[:] = 0
+                squares[:] = 0
                 for start in range(0, len(x), batch):
                     rows = slice(start, start + batch)
                     error = self.backward(shuffled_x[rows], shuffled_y[:, rows], l2, factors)
-                    errors += np.einsum("kn,kn->k", error, error)
-                    clip_together([self.stack.gradient], max_norm)
-                    last = float(np.linalg.norm(self.stack.gradient)) if start + batch >= len(x) else last
+                    squares += form.square_sums(error)
+                    form.clip([self.stack.gradient], max_norm)
+                    if start + batch >= len(x):
+                        norm = float(form.xp.linalg.norm(self.stack.gradient))
                     self.step()
-        return torch.from_numpy(errors / len(x)).float(), last
+        return torch.from_numpy(to_numpy(squares / len(x))).float(), norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and Adam's state."""
-        return {"params": self.stack.theta.copy(), **self._adam.state_dict()}
+        """Weights and Adam's state, as NumPy arrays in either form."""
+        return {"params": to_numpy(self.stack.theta).copy(), **self._adam.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        self.stack.theta[:] = state["params"]
+        self.stack.theta[:] = self.form.array(state["params"])
         self._adam.load_state_dict(state)
 
 
-def critic_losses(losses: Tensor) -> dict[str, float]:
-    """The critics' mean squared errors by name."""
-    return {f"critic_loss_{name}": float(loss) for name, loss in zip("rc", losses, strict=False)}
+def critic_losses(losses: Tensor, names: Sequence[str] = ("c",)) -> dict[str, float]:
+    """The critics' mean squared errors by name; there may be one for reward alone."""
+    return {f"critic_loss_{name}": float(loss) for name, loss in zip(("r", *names), losses, strict=False)}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 
 class Normaliser:
@@ -49,3 +51,52 @@ class Normaliser:
         """Continue from a `state_dict`."""
         self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
         self.count = float(state["count"])
+
+
+class TensorNormaliser:
+    """The same statistics as float64 tensors on a device; only the count is a number of the host.
+
+    >>> normaliser = TensorNormaliser(size=2)
+    >>> normaliser.update(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    >>> normaliser.mean.round(decimals=3).tolist()
+    [2.0, 3.0]
+    """
+
+    EPSILON = Normaliser.EPSILON
+
+    def __init__(self, size: int, device: str = "cpu") -> None:
+        self.mean = torch.zeros(size, dtype=torch.float64, device=device)
+        self.var = torch.ones(size, dtype=torch.float64, device=device)
+        self.count = 1e-4
+
+    def update(self, batch: Tensor) -> None:
+        """Merge a batch of observations (n, size) into the statistics."""
+        n = len(batch)
+        total = self.count + n
+        batch = batch.double()
+        mean = batch.mean(dim=0)
+        gap = mean - self.mean
+        spread = ((batch - mean) ** 2).sum(dim=0)
+        self.var = (self.var * self.count + spread + gap * gap * (self.count * n / total)) / total
+        self.mean = self.mean + gap * (n / total)
+        self.count = total
+
+    def __call__(self, observation: Tensor) -> Tensor:
+        """The observation in units of the statistics, in float64; never clipped."""
+        return (observation.double() - self.mean) / torch.sqrt(self.var + self.EPSILON)
+
+    def state_dict(self) -> dict[str, NDArray[np.float64]]:
+        """Mean, variance and count, as `Normaliser` saves them."""
+        mean, var = (values.cpu().numpy().copy() for values in (self.mean, self.var))
+        return {"mean": mean, "var": var, "count": np.asarray(self.count)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`, of either class."""
+        device = self.mean.device
+        self.mean, self.var = (
+            torch.tensor(np.asarray(state[name]), dtype=torch.float64, device=device) for name in ("mean", "var")
+        )
+        self.count = float(state["count"])
+
+
+AnyNormaliser: TypeAlias = Normaliser | TensorNormaliser

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sbtrpo.nets.distributions import Categorical, Distribution, Gaussian
+from sbtrpo.nets.distributions import Array, Categorical, Distribution, Gaussian
+from sbtrpo.nets.forms import Form, acting_form
 from sbtrpo.nets.network import MLP, make_mlp, unflatten
-from sbtrpo.nets.normaliser import Normaliser
+from sbtrpo.nets.normaliser import AnyNormaliser, TensorNormaliser
 
 
 class Policy:
@@ -26,6 +27,9 @@ class Policy:
 
     `params` is [log_std, weight, bias, weight, ...], with an empty log_std for a choice; observations given to `mean`
     and `log_prob` are normalised ones. The Gaussian lives in [-1, 1], which `to_env` maps to `low` and `high`.
+
+    On a GPU the statistics of observations are tensors there, on the CPU NumPy arrays unless `use` says otherwise;
+    `act` takes and gives NumPy arrays in either case, `act_tensor` tensors.
     """
 
     def __init__(
@@ -40,12 +44,13 @@ class Policy:
         high: NDArray[Any] | None = None,
     ) -> None:
         self.head: Distribution = Categorical(actions) if discrete else Gaussian(actions)
-        self.normaliser = Normaliser(observation_size)
+        self.normaliser: AnyNormaliser = acting_form(device, worlds=0).normaliser(observation_size)
         network = make_mlp([observation_size, *hidden, actions], generator, device)
         self.params: list[Tensor] = [torch.zeros(self.head.spreads, device=device), *network.params]
         self.device = device
         self.low = np.full(self.head.spreads, -1.0) if low is None else np.asarray(low, np.float64)
         self.high = np.full(self.head.spreads, 1.0) if high is None else np.asarray(high, np.float64)
+        self._sent: tuple[Tensor, Tensor] | None = None
 
     @property
     def log_std(self) -> Tensor:
@@ -59,18 +64,35 @@ class Policy:
     def log_prob(self, observation: Tensor, action: Tensor, params: Sequence[Tensor] | None = None) -> Tensor:
         """Log-density of actions, summed over their dimensions: (...)."""
         params = params or self.params
-        found: Tensor = self.head.log_prob(torch, self.mean(observation, params), params[0], action)
-        return found
+        log_prob: Tensor = self.head.log_prob(torch, self.mean(observation, params), params[0], action)
+        return log_prob
 
-    def to_env(self, action: NDArray[Any]) -> NDArray[Any]:
-        """Actions as the environment takes them: from [-1, 1] to its bounds, without clipping; or whole numbers."""
+    def use(self, form: Form) -> None:
+        """Keep the statistics of observations in another form from now on."""
+        state = self.normaliser.state_dict()
+        self.normaliser = form.normaliser(len(state["mean"]))
+        self.normaliser.load_state_dict(state)
+
+    def to_env(self, action: Array) -> Array:
+        """Actions as the environment takes them: from [-1, 1] to its bounds, without clipping; or whole numbers.
+
+        An array of NumPy gives one, and a tensor gives a tensor in the same place.
+        """
+        tensor = isinstance(action, Tensor)
         if self.head.discrete:
-            return action[..., 0].astype(np.int64)
+            return action[..., 0].long() if tensor else action[..., 0].astype(np.int64)
         if (self.low == -1).all() and (self.high == 1).all():
             return action
-        return (self.low + (action + 1) * (self.high - self.low) / 2).astype(action.dtype)
+        low, high = self._bounds(action.device) if tensor else (self.low, self.high)
+        scaled = low + (action + 1) * (high - low) / 2
+        return scaled.to(action.dtype) if tensor else scaled.astype(action.dtype)
 
-    @torch.no_grad()
+    def _bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Of actions, as tensors; sent to a device once, not in every step."""
+        if self._sent is None or self._sent[0].device != device:
+            self._sent = torch.tensor(self.low, device=device), torch.tensor(self.high, device=device)
+        return self._sent
+
     def act(
         self,
         observation: NDArray[Any],
@@ -79,14 +101,39 @@ class Policy:
         generator: torch.Generator | None = None,
     ) -> NDArray[Any]:
         """Actions as the environment takes them for raw observations (..., observation_size); statistics stay."""
-        inputs = torch.as_tensor(self.normaliser(np.asarray(observation, np.float64)), dtype=torch.float32)
-        outputs = self.mean(inputs.to(self.device))
-        if deterministic:
-            return self.to_env(self.head.mode(outputs).cpu().numpy())
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        noise = self.head.noise(torch, tuple(outputs.shape[:-1]), generator).to(self.device)
-        return self.to_env(self.head.sample(torch, outputs, self.log_std, noise).cpu().numpy())
+        actions = self._decide(np.asarray(observation, np.float64), deterministic, generator).cpu().numpy()
+        decided: NDArray[Any] = self.to_env(actions)
+        return decided
+
+    def act_tensor(
+        self, observation: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """The same for raw observations on the policy's device, where everything stays.
+
+        Args:
+            observation: (..., observation_size)
+            deterministic: the most probable actions; otherwise sampled ones.
+            generator: of the noise, on the CPU, so that every device gets the same; torch's default one if left out.
+        """
+        decided: Tensor = self.to_env(self._decide(observation, deterministic, generator))
+        return decided
+
+    @torch.no_grad()
+    def _decide(self, observation: Array, deterministic: bool, generator: torch.Generator | None) -> Tensor:
+        """Actions of the distribution itself for raw observations of either kind: (..., action size)."""
+        if isinstance(self.normaliser, TensorNormaliser):
+            inputs = self.normaliser(torch.as_tensor(observation, dtype=torch.float64, device=self.device))
+        else:
+            inputs = torch.from_numpy(self.normaliser(np.asarray(observation)))
+        outputs = self.mean(inputs.to(self.log_std.dtype))
+        if deterministic:
+            mode: Tensor = self.head.mode(outputs)
+            return mode
+        noise = self.head.noise(torch, tuple(outputs.shape[:-1]), generator).to(outputs)
+        sample: Tensor = self.head.sample(torch, outputs, self.log_std, noise)
+        return sample
 
     def set(self, theta: Tensor) -> None:
         """Take over parameters given as one vector (P,)."""
@@ -108,6 +155,7 @@ class Policy:
             tensor.copy_(torch.as_tensor(saved))
         self.normaliser.load_state_dict(state["normaliser"])
         self.low, self.high = np.array(state["low"]), np.array(state["high"])
+        self._sent = None
 
 
 def make_policy(

@@ -2,7 +2,8 @@
 
 Minibatches are so small that the cost of an operation is mostly that of calling it. NumPy's calls are the cheapest, so
 networks of one shape are stacked, weights (K, in, out), to pass through together, and all parameters of a stack lie in
-one vector, so that a penalty, clipping and Adam are a few operations for all.
+one vector, so that a penalty, clipping and Adam are a few operations for all. `stack_torch.py` holds the same for large
+minibatches and for GPUs; `forms.py` says which of the two is used.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
-Floats = NDArray[np.float32]
+Floats = NDArray[Any]
+"""Of float32 in training; tests also compute in float64."""
 
 
 class Stack:
@@ -26,11 +28,11 @@ class Stack:
     (K, 1, out), weight, ...
     """
 
-    def __init__(self, heads: int, sizes: Sequence[int], extra: int = 0) -> None:
+    def __init__(self, heads: int, sizes: Sequence[int], extra: int = 0, dtype: DTypeLike = np.float32) -> None:
         self.heads, self.extra = heads, extra
         self.layers = list(itertools.pairwise(sizes))
         count = extra + heads * sum((inputs + 1) * outputs for inputs, outputs in self.layers)
-        self.theta, self.gradient = np.zeros((2, count), np.float32)
+        self.theta, self.gradient = np.zeros((2, count), dtype)
         self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
 
     def _views(self, vector: Floats) -> list[Floats]:
@@ -42,13 +44,13 @@ class Stack:
 
     def forward(self, x: Floats) -> list[Floats]:
         """Inputs (n, in), what each hidden layer makes of them, (K, n, out), and outputs (K, n, out)."""
-        found = [x]
+        activations = [x]
         for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
-            if len(found) > 1:
-                np.tanh(found[-1], out=found[-1])
-            found.append(found[-1] @ weight)
-            found[-1] += bias
-        return found
+            if len(activations) > 1:
+                np.tanh(activations[-1], out=activations[-1])
+            activations.append(activations[-1] @ weight)
+            activations[-1] += bias
+        return activations
 
     def backward(self, activations: Sequence[Floats], signal: Floats) -> None:
         """Fill `gradient` (but its extra entries) from the loss's slope in the outputs, (K, n, out)."""
@@ -65,26 +67,26 @@ class Stack:
 class Adam:
     """Adam (β 0.9 and 0.999, ε 1e-8) on one vector."""
 
-    def __init__(self, size: int) -> None:
-        self._mean, self._square, self._scratch = np.zeros((3, size), np.float32)
+    def __init__(self, size: int, dtype: DTypeLike = np.float32) -> None:
+        self._mean, self._square, self._scratch = np.zeros((3, size), dtype)
         self._steps = 0
 
     def step(self, theta: Floats, gradient: Floats, learning_rate: float) -> None:
         """Move theta against the gradient, in place; the gradient's memory is used up."""
         mean, square, scratch = self._mean, self._square, self._scratch
         self._steps += 1
-        mean *= np.float32(0.9)
-        mean += np.multiply(gradient, np.float32(0.1), out=scratch)
+        mean *= 0.9
+        mean += np.multiply(gradient, 0.1, out=scratch)
         gradient *= gradient
-        gradient *= np.float32(0.001)
-        square *= np.float32(0.999)
+        gradient *= 0.001
+        square *= 0.999
         square += gradient
         # Both corrections of the start, as factors: of the root's scale and of the learning rate.
         root = math.sqrt(1 - 0.999**self._steps)
         np.sqrt(square, out=scratch)
-        scratch += np.float32(1e-8 * root)
+        scratch += 1e-8 * root
         np.divide(mean, scratch, out=scratch)
-        scratch *= np.float32(learning_rate * root / (1 - 0.9**self._steps))
+        scratch *= learning_rate * root / (1 - 0.9**self._steps)
         theta -= scratch
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def clip_together(gradients: Sequence[Floats], max_norm: float, beside: float = 
         return 1.0
     factor = max_norm / (norm + 1e-6)
     for gradient in gradients:
-        gradient *= np.float32(factor)
+        gradient *= factor
     return factor
 
 

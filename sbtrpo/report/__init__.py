@@ -1,4 +1,4 @@
-"""What a benchmark's runs say: tables, figures, a comparison with the paper, and a page to browse them."""
+"""The report on a benchmark: tables, figures, a comparison with the paper, and a page to browse them."""
 
 from sbtrpo.report.build import Report, build, watch
 

@@ -1,4 +1,4 @@
-"""The whole report, from a tidy table: what there are runs for, and a sentence for what there are not.
+"""Builds the whole report from a tidy table. What has no runs is left out, and a sentence says so.
 
 report/
   index.html          the page: open it
@@ -10,12 +10,12 @@ report/
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ VIDEOS = (".mp4", ".webm", ".gif")
 
 @dataclass
 class Report:
-    """What a report holds."""
+    """The files of a report, and what it lacks."""
 
     index: Path
     written: list[Path] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Drawing:
     title: str
     draw: Callable[[], Figure]
     on_page: bool = True
-    """Training curves are not: the page has its own, which one can point at."""
+    """False for training curves: the page draws these itself, so that a reader can point at them."""
 
 
 def build(
@@ -59,34 +59,34 @@ def build(
     notes: Sequence[str] = (),
     refresh: float | None = None,
 ) -> Report:
-    """Write the report; a part without runs is left out, and said to be.
+    """Write the report; what has no runs is left out and listed in `Report.skipped`.
 
     Args:
-        table: one row a run and epoch, as `sbtrpo.benchmark.collect` makes it.
-        out: the folder for it; files of an earlier report in it are replaced.
-        videos: a folder whose videos the page shall play.
+        table: one row for each run and epoch, as `sbtrpo.benchmark.collect` makes it.
+        out: the report's folder; files of an earlier report there are replaced.
+        videos: a folder whose videos the page plays.
         notes: what else a reader should know, such as runs that failed.
-        refresh: seconds after which an open page loads itself anew; None: never.
+        refresh: seconds after which an open page reloads itself; None: never.
     """
     out = Path(out)
     runs = read_runs(table)
     runs.notes[:0] = notes
     report = Report(out / "index.html")
-    made = _write_tables(runs, out, report)
+    written_tables = _write_tables(runs, out, report)
     drawn = _write_figures(runs, out, report)
-    if found := compare.comparisons(runs):
-        _write(out / "comparison.csv", compare.as_csv(found).encode(), report)
+    if comparisons := compare.comparisons(runs):
+        _write_file(out / "comparison.csv", compare.as_csv(comparisons).encode(), report)
     films = _copy_videos(Path(videos), out, runs, report) if videos is not None else []
     if not films:
         report.skipped.append(Skipped("videos", "there are none"))
-    shown = [table for table in made if table.name != "comparison"]
+    shown = [table for table in written_tables if table.name != "comparison"]
     html = page.page_html(runs, shown, drawn, films, report.skipped, refresh)
-    _write(report.index, html.encode(), report)
+    _write_file(report.index, html.encode(), report)
     return report
 
 
 def _print(sentence: str) -> None:
-    print(sentence, flush=True)  # also where a file is followed
+    print(sentence, flush=True)  # at once, for whoever follows a log file
 
 
 def watch(
@@ -98,27 +98,27 @@ def watch(
     say: Callable[[str], None] = _print,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Report | None:
-    """Renew the report as often as the table changes; an open page follows by itself.
+    """Build the report again whenever the table changes; an open page reloads itself.
 
     Args:
-        read: gives the table as it is now, and notes. If it fails, that is said, and it is asked again.
-        out: as of `build`.
-        videos: as of `build`.
-        interval: seconds between two looks.
-        until: says whether this look was the last; None: only Ctrl-C ends it.
-        say: told in one sentence what happened.
-        sleep: waits; for tests.
+        read: returns the current table and notes. If it fails, the error is reported and it is called again later.
+        out: as in `build`.
+        videos: as in `build`.
+        interval: seconds between two calls of `read`.
+        until: returns whether this call is the last; None: only Ctrl-C ends the loop.
+        say: receives one sentence on what happened.
+        sleep: waits so many seconds; tests replace it.
     """
-    before, report = "", None
+    fingerprint, report = "", None
     try:
         while True:
             last = until is not None and until()
             try:
                 table, notes = read()
                 now = _fingerprint(table, notes)
-                if now != before or last:
+                if now != fingerprint or last:
                     report = build(table, out, videos, notes, refresh=None if last else interval)
-                    before = now
+                    fingerprint = now
                     say(f"{report.index}: {len(report.written)} files, {len(report.skipped)} parts left out")
             except (OSError, ValueError) as error:
                 say(f"the runs could not be read ({error}); trying again in {interval:g} seconds")
@@ -126,7 +126,7 @@ def watch(
             if last:
                 return report
             sleep(interval)
-    except KeyboardInterrupt:  # whatever it is at: files are replaced in one piece
+    except KeyboardInterrupt:  # safe at any moment, because files are replaced in one step
         return report
 
 
@@ -134,59 +134,58 @@ def watch(
 
 
 def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
-    made = []
+    written = []
     for name, make in (
-        ("main table, safety", functools.partial(tables.main, runs, "safety")),
-        ("main table, reward", functools.partial(tables.main, runs, "reward")),
-        ("table across seeds, safety", functools.partial(tables.main_across_seeds, runs, "safety")),
-        ("table across seeds, reward", functools.partial(tables.main_across_seeds, runs, "reward")),
-        ("table over tasks", functools.partial(tables.overall, runs)),
-        ("table of cost limits", functools.partial(tables.cost_limit, runs)),
-        ("table of advantage estimates", functools.partial(tables.advantage, runs)),
-        ("table of other methods and settings, safety", functools.partial(tables.others, runs, "safety")),
-        ("table of other methods and settings, reward", functools.partial(tables.others, runs, "reward")),
-        ("table of update times", functools.partial(tables.update_time, runs)),
-        ("table of hyperparameters", functools.partial(tables.hyperparameters, runs)),
-        ("comparison by method", functools.partial(compare.summary_table, runs)),
-        ("comparison", functools.partial(compare.comparison_table, runs)),
+        ("main table, safety", partial(tables.main, runs, "safety")),
+        ("main table, reward", partial(tables.main, runs, "reward")),
+        ("table across seeds, safety", partial(tables.main_across_seeds, runs, "safety")),
+        ("table across seeds, reward", partial(tables.main_across_seeds, runs, "reward")),
+        ("table over tasks", partial(tables.overall, runs)),
+        ("table of cost limits", partial(tables.cost_limit, runs)),
+        ("table of advantage estimates", partial(tables.advantage, runs)),
+        ("table of other methods and settings, safety", partial(tables.others, runs, "safety")),
+        ("table of other methods and settings, reward", partial(tables.others, runs, "reward")),
+        ("table of update times", partial(tables.update_time, runs)),
+        ("table of hyperparameters", partial(tables.hyperparameters, runs)),
+        ("comparison by method", partial(compare.summary_table, runs)),
+        ("comparison", partial(compare.comparison_table, runs)),
     ):
         try:
             table = make()
         except Missing as missing:
             report.skipped.append(Skipped(name, str(missing)))
             continue
-        made.append(table)
+        written.append(table)
         for ending, text in (
             ("md", render.markdown(table)),
             ("tex", render.latex(table)),
             ("html", render.html_document(table)),
         ):
-            _write(out / "tables" / f"{table.name}.{ending}", text.encode(), report)
-    return made
+            _write_file(out / "tables" / f"{table.name}.{ending}", text.encode(), report)
+    return written
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
 def _drawings(runs: Runs) -> Iterable[_Drawing]:
-    part = functools.partial
     for task, name in zip(runs.tasks, _names(runs.tasks), strict=True):
         title = f"training curves, {paper.task_title(task)}"
-        yield _Drawing(f"curves_{name}", title, part(figures.training_curves, runs, task), on_page=False)
-    yield _Drawing("car_circle", "Car Circle: relapses and recoveries", part(figures.car_circle, runs))
+        yield _Drawing(f"curves_{name}", title, partial(figures.training_curves, runs, task), on_page=False)
+    yield _Drawing("car_circle", "Car Circle: relapses and recoveries", partial(figures.car_circle, runs))
     long = sorted({run.task for run in runs.long}) or [figures.BUTTON]
     for task, name in zip(long, _names(long), strict=True):
-        yield _Drawing(f"long_{name}", f"long run, {paper.task_title(task)}", part(figures.long_run, runs, task))
-    yield _Drawing("beta", "frontier of the safety bias β", part(planes.beta_frontier, runs))
-    yield _Drawing("profiles", "performance profiles", part(planes.performance_profiles, runs))
-    yield _Drawing("angles_reward", "angles to the reward gradient", part(histograms.angles, runs, "reward"))
-    yield _Drawing("angles_cost", "angles to the descent of cost", part(histograms.angles, runs, "cost"))
-    yield _Drawing("model_errors", "errors of the linear and quadratic models", part(histograms.model_errors, runs))
+        yield _Drawing(f"long_{name}", f"long run, {paper.task_title(task)}", partial(figures.long_run, runs, task))
+    yield _Drawing("beta", "frontier of the safety bias β", partial(planes.beta_frontier, runs))
+    yield _Drawing("profiles", "performance profiles", partial(planes.performance_profiles, runs))
+    yield _Drawing("angles_reward", "angles to the reward gradient", partial(histograms.angles, runs, "reward"))
+    yield _Drawing("angles_cost", "angles to the descent of cost", partial(histograms.angles, runs, "cost"))
+    yield _Drawing("model_errors", "errors of the linear and quadratic models", partial(histograms.model_errors, runs))
     yield _Drawing("convex_combination", "the update as a convex combination", planes.convex_combination)
 
 
 def _names(tasks: Iterable[str]) -> list[str]:
-    """Names for files; numbers tell apart what the alphabet of file names does not."""
+    """A file name for each task; a number is added if two would be the same."""
     names: list[str] = []
     for task in tasks:
         name = slug(paper.task_title(task))
@@ -198,15 +197,15 @@ def _write_figures(runs: Runs, out: Path, report: Report) -> list[FigureFile]:
     shown = []
     for drawing in _drawings(runs):
         try:
-            made = files(drawing.draw)
+            contents = files(drawing.draw)
         except Missing as missing:
             report.skipped.append(Skipped(f"figure: {drawing.title}", str(missing)))
             continue
-        for ending, content in made.items():
-            _write(out / "figures" / f"{drawing.name}.{ending}", content, report)
+        for ending, content in contents.items():
+            _write_file(out / "figures" / f"{drawing.name}.{ending}", content, report)
         if drawing.on_page:
             title = drawing.title[0].upper() + drawing.title[1:]
-            shown.append(FigureFile(title, made["png"], f"figures/{drawing.name}.svg"))
+            shown.append(FigureFile(title, contents["png"], f"figures/{drawing.name}.svg"))
     return shown
 
 
@@ -214,20 +213,20 @@ def _write_figures(runs: Runs, out: Path, report: Report) -> list[FigureFile]:
 
 
 def _copy_videos(folder: Path, out: Path, runs: Runs, report: Report) -> list[VideoFile]:
-    found = []
+    films = []
     for path in _videos(folder, out):
         inside = path.relative_to(folder)
         target = out / "videos" / inside
         _copy(path, target)
         report.written.append(target)
-        title = " · ".join(part.replace("_", " ") for part in inside.with_suffix("").parts)
-        known = [t for t in runs.tasks if t in inside.as_posix() or slug(paper.task_title(t)) in slug(title)]
-        found.append(VideoFile(title, f"videos/{inside.as_posix()}", known[0] if known else ""))
-    return found
+        title = " · ".join(name.replace("_", " ") for name in inside.with_suffix("").parts)
+        tasks = [t for t in runs.tasks if t in inside.as_posix() or slug(paper.task_title(t)) in slug(title)]
+        films.append(VideoFile(title, f"videos/{inside.as_posix()}", tasks[0] if tasks else ""))
+    return films
 
 
 def _videos(folder: Path, out: Path) -> list[Path]:
-    """The videos below a folder; not the report's own copies, nor GIFs of what is there as a film."""
+    """The videos below a folder, without copies inside the report and without GIFs that exist as a film too."""
     report = out.resolve()
     paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in VIDEOS and path.is_file()]
     films = {path.with_suffix("") for path in paths if path.suffix.lower() != ".gif"}
@@ -239,7 +238,7 @@ def _videos(folder: Path, out: Path) -> list[Path]:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file in one piece, unless it has been copied before."""
+    """Copy a file in one step, unless the copy is up to date."""
     facts = source.stat()
     if target.exists() and (target.stat().st_size, target.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns):
         return
@@ -249,8 +248,8 @@ def _copy(source: Path, target: Path) -> None:
     unfinished.replace(target)
 
 
-def _write(path: Path, content: bytes, report: Report) -> None:
-    """Replace a file in one piece; one that is the same already is left alone."""
+def _write_file(path: Path, content: bytes, report: Report) -> None:
+    """Replace a file in one step, unless its content is the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not (path.exists() and path.read_bytes() == content):
         write_atomically(path, content)
@@ -258,7 +257,7 @@ def _write(path: Path, content: bytes, report: Report) -> None:
 
 
 def _fingerprint(table: Table, notes: Sequence[str]) -> str:
-    """Changes with what a report is made of."""
+    """A digest of the notes and of all numbers in the table."""
     digest = hashlib.sha256(repr(list(notes)).encode())
     for name, values in sorted(as_columns(table).items()):
         digest.update(f"{name} {len(values)}".encode())

@@ -1,8 +1,8 @@
-"""Ours beside the paper's: every printed cell for which there are runs, how far apart they are, and a verdict.
+"""Compares our results with the paper's: every printed cell that has runs, the distance of the two, and a verdict.
 
-The distance is (ours - theirs) / their standard deviation. A deviation that is printed as 0.0 is less than half of its
-last digit, and that half takes its place. Within one deviation the cells agree, within two they are near; beyond, ours
-is better or worse. Cells that cannot be as they are printed are marked unreliable and not counted.
+The distance is (ours - theirs) / their standard deviation. A deviation that is printed as 0.0 counts as half of its
+last digit, because it is smaller than that. Within one deviation the cells agree, within two they are near; beyond
+that, ours is better or worse. Cells that cannot be right as printed are marked unreliable and not counted.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Comparison:
     variant: Variant
     metric: str
     ours: Estimate
-    theirs: paper.Cell
+    theirs: paper.PrintedCell
     unreliable: str | None
-    """Why the paper's cell cannot be as printed."""
+    """Why the paper's cell cannot be right as printed; None for all but a few."""
     steps: float
-    """Of the shortest of our runs."""
+    """The length of our shortest run."""
     basis: str
-    """Seeds and steps of ours, in words."""
+    """How many seeds and steps our value has, in words."""
 
     @property
     def distance(self) -> float:
-        """In their standard deviations; positive where ours is larger."""
+        """Ours minus theirs, in their standard deviations."""
         return distance(self.ours.mean, self.theirs)
 
     @property
@@ -49,11 +49,16 @@ class Comparison:
         """One of `VERDICTS`."""
         return verdict(self.distance, self.metric in paper.LOWER_IS_BETTER)
 
+    @property
+    def outcome(self) -> str:
+        """The verdict if the paper's cell can be right, otherwise `UNRELIABLE`."""
+        return UNRELIABLE if self.unreliable else self.verdict
 
-def distance(ours: float, theirs: paper.Cell) -> float:
-    """How many of their standard deviations ours lies above theirs.
 
-    >>> distance(2.0, paper.Cell("1.6", "0.5")), distance(0.1, paper.Cell("0.0", "0.0"))
+def distance(ours: float, theirs: paper.PrintedCell) -> float:
+    """Ours minus theirs, in their standard deviations.
+
+    >>> distance(2.0, paper.PrintedCell("1.6", "0.5")), distance(0.1, paper.PrintedCell("0.0", "0.0"))
     (0.7999999999999998, 2.0)
     """
     decimals = len(theirs.std_text.partition(".")[2])
@@ -74,8 +79,8 @@ def verdict(distance: float, lower_is_better: bool) -> str:
 
 
 def comparisons(runs: Runs) -> list[Comparison]:
-    """Every cell that both have, table by table."""
-    found = []
+    """Every cell for which the paper and we have a value, table by table."""
+    compared = []
     for table, variant, results in _printed():
         for task, cells in results.items():
             for metric, theirs in cells.items():
@@ -87,8 +92,8 @@ def comparisons(runs: Runs) -> list[Comparison]:
                     why = paper.unreliable(variant.algo, task, metric) if table == "main" else None
                     steps = min(run.steps for run in runs.counted(task, variant))
                     words = basis(runs, task, variant)
-                    found.append(Comparison(table, task, variant, metric, ours, theirs, why, steps, words))
-    return found
+                    compared.append(Comparison(table, task, variant, metric, ours, theirs, why, steps, words))
+    return compared
 
 
 def _printed() -> Iterator[tuple[str, Variant, paper.Results]]:
@@ -100,33 +105,31 @@ def _printed() -> Iterator[tuple[str, Variant, paper.Results]]:
             yield "cost limit 15", Variant(limit.algo, (("cost_limit", limit.cost_limit),)), limit.results
     for row in paper.advantage():
         if row.advantage == "gae":
-            own = Variant("sb-trpo_critic")
-            settings = () if row.beta == own.get("beta") else (("beta", row.beta),)
-            yield "advantage", Variant("sb-trpo_critic", settings), row.results
+            default = Variant("sb-trpo_critic")
+            changed = Variant(default.algo, (("beta", row.beta),))
+            yield "advantage", default if row.beta == default.get("beta") else changed, row.results
     for algo, cell in paper.update_seconds().items():
         yield "update time", Variant(algo), {paper.UPDATE_TIME_TASK: {"update_seconds": cell}}
 
 
 def comparison_table(runs: Runs) -> Table:
-    """All of them, a row each."""
-    found = comparisons(runs)
-    if not found:
-        raise Missing("no runs for any cell of the paper's tables")
+    """A row for each compared cell."""
+    compared = _comparisons_or_missing(runs)
     rows = []
-    for one in found:
-        theirs = Cell(one.theirs.mean_text, one.theirs.std_text, value=one.theirs.mean)
+    for comparison in compared:
+        theirs = Cell(comparison.theirs.mean_text, comparison.theirs.std_text, value=comparison.theirs.mean)
         rows.append(
             [
-                Cell(paper.task_title(one.task)),
-                Cell(one.variant.title),
-                Cell(paper.TITLES[one.metric]),
-                number_cell(one.ours),
+                Cell(paper.task_title(comparison.task)),
+                Cell(comparison.variant.title),
+                Cell(paper.TITLES[comparison.metric]),
+                number_cell(comparison.ours),
                 theirs,
-                Cell(_signed(one.distance), value=one.distance),
-                Cell(one.verdict, bold=one.verdict in ("better", "worse")),
-                Cell(UNRELIABLE if one.unreliable else "", italic=True, note=one.unreliable or ""),
-                Cell(one.table),
-                Cell(one.basis),
+                Cell(_signed(comparison.distance), value=comparison.distance),
+                Cell(comparison.verdict, bold=comparison.verdict in ("better", "worse")),
+                Cell(UNRELIABLE if comparison.unreliable else "", italic=True, note=comparison.unreliable or ""),
+                Cell(comparison.table),
+                Cell(comparison.basis),
             ]
         )
     return Table(
@@ -134,55 +137,56 @@ def comparison_table(runs: Runs) -> Table:
         "Comparison with the paper",
         ["task", "method", "metric", "ours", "paper", "distance", "verdict", "paper's cell", "table", "ours from"],
         rows,
-        caption=f"{summary(found)} The distance is in the paper's standard deviations. {_reasons(found)}".strip(),
-        row_tags=[_tags(one) for one in found],
+        caption=f"{summary(compared)} The distance is in the paper's standard deviations. {_reasons(compared)}".strip(),
+        row_tags=[[f"task:{c.task}", f"method:{c.variant.title}", f"verdict:{c.outcome}"] for c in compared],
     )
 
 
+def _comparisons_or_missing(runs: Runs) -> list[Comparison]:
+    compared = comparisons(runs)
+    if not compared:
+        raise Missing("no runs for any cell of the paper's tables")
+    return compared
+
+
 def _signed(number: float) -> str:
-    """With one decimal and a sign, which nought does not have."""
+    """A number with one decimal and a sign; zero has no sign."""
     text = f"{number:+.1f}"
     return "0.0" if float(text) == 0 else text
 
 
-def _tags(one: Comparison) -> list[str]:
-    verdict_tag = UNRELIABLE if one.unreliable else one.verdict
-    return [f"task:{one.task}", f"method:{one.variant.title}", f"verdict:{verdict_tag}"]
-
-
-def _reasons(found: Sequence[Comparison]) -> str:
+def _reasons(compared: Sequence[Comparison]) -> str:
     reasons = dict.fromkeys(
-        f"{one.variant.title} on {paper.task_title(one.task)}: {one.unreliable}" for one in found if one.unreliable
+        f"{comparison.variant.title} on {paper.task_title(comparison.task)}: {comparison.unreliable}"
+        for comparison in compared
+        if comparison.unreliable
     )
     return f"Unreliable cells of the paper: {'; '.join(reasons)}." if reasons else ""
 
 
-def summary(found: Sequence[Comparison]) -> str:
-    """The whole in two sentences."""
-    counts = Counter(one.verdict for one in found if not one.unreliable)
-    doubtful = sum(one.unreliable is not None for one in found)
+def summary(compared: Sequence[Comparison]) -> str:
+    """How many cells agree, in a few sentences."""
+    counts = Counter(comparison.outcome for comparison in compared)
     text = (
-        f"Of {len(found)} cells that both have, {counts['agrees']} agree within one standard deviation of the paper's"
-        f" and {counts['near']} within two; ours is better in {counts['better']} and worse in {counts['worse']}."
+        f"Of {len(compared)} cells that both have, {counts['agrees']} agree within one standard deviation of the"
+        f" paper's and {counts['near']} within two; ours is better in {counts['better']}"
+        f" and worse in {counts['worse']}."
     )
-    if doubtful:
-        text += f" {doubtful} cells of the paper are unreliable and not counted."
-    if (shortest := min(one.steps for one in found)) < paper.MAIN_STEPS:
+    if counts[UNRELIABLE]:
+        text += f" {counts[UNRELIABLE]} cells of the paper are unreliable and not counted."
+    if (shortest := min(comparison.steps for comparison in compared)) < paper.MAIN_STEPS:
         text += f" Our shortest runs have {shortest:,.0f} steps, the paper's {paper.MAIN_STEPS:,}."
     return text
 
 
 def summary_table(runs: Runs) -> Table:
-    """Verdicts by method."""
-    found = comparisons(runs)
-    if not found:
-        raise Missing("no runs for any cell of the paper's tables")
+    """How often each method has each verdict."""
+    compared = _comparisons_or_missing(runs)
     kinds = (*VERDICTS, UNRELIABLE)
     rows, tags = [], []
-    for algo in dict.fromkeys(one.variant.algo for one in found):
-        mine = [UNRELIABLE if one.unreliable else one.verdict for one in found if one.variant.algo == algo]
-        counts = Counter(mine)
-        numbers = [len(mine), *(counts[kind] for kind in kinds)]
+    for algo in dict.fromkeys(comparison.variant.algo for comparison in compared):
+        counts = Counter(comparison.outcome for comparison in compared if comparison.variant.algo == algo)
+        numbers = [counts.total(), *(counts[kind] for kind in kinds)]
         rows.append([Cell(method_title(algo)), *(Cell(str(number), value=number) for number in numbers)])
         tags.append([f"method:{method_title(algo)}"])
     return Table(
@@ -195,18 +199,19 @@ def summary_table(runs: Runs) -> Table:
     )
 
 
-def as_csv(found: Sequence[Comparison]) -> str:
-    """The comparison for other programs."""
+def as_csv(compared: Sequence[Comparison]) -> str:
+    """The comparison as a CSV file, a row for each cell."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(
         ["table", "task", "method", "metric", "ours_mean", "ours_std", "seeds", "paper_mean", "paper_std", "distance",
          "verdict", "unreliable"]
     )  # fmt: skip
-    for one in found:
+    for comparison in compared:
+        ours, theirs = comparison.ours, comparison.theirs
         writer.writerow(
-            [one.table, one.task, one.variant.title, one.metric, repr(one.ours.mean), repr(one.ours.std),
-             one.ours.seeds, one.theirs.mean_text, one.theirs.std_text, f"{one.distance:.4f}", one.verdict,
-             one.unreliable or ""]
+            [comparison.table, comparison.task, comparison.variant.title, comparison.metric, repr(ours.mean),
+             repr(ours.std), ours.seeds, theirs.mean_text, theirs.std_text, f"{comparison.distance:.4f}",
+             comparison.verdict, comparison.unreliable or ""]
         )  # fmt: skip
     return buffer.getvalue()

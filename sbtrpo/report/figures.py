@@ -1,4 +1,4 @@
-"""Figures of trainings over time: curves of every task, Car Circle's relapses and recoveries, runs that went on."""
+"""Figures over the course of training: curves of every task, relapses on Car Circle, and long runs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ CIRCLE = "SafetyCarCircle2-v0"
 BUTTON = "SafetyPointButton2-v0"
 PANELS = ("reward", "cost", "safe_reward", "safety_probability")
 POINTS = 300
-"""At most so many make a curve: more cannot be seen and make large files."""
+"""The most points of a curve: more cannot be seen and make files large."""
 RECOVERED, RELAPSED = 1.0, 5.0
-"""Costs of an episode: below the first a policy has recovered, above the second it has relapsed."""
+"""Costs of an episode: a policy has recovered below the first, and relapsed above the second."""
 
 
 # ---- training curves -------------------------------------------------------------------------------------------------
 
 
 def training_curves(runs: Runs, task: str) -> Figure:
-    """All methods on a task: trailing means over 20 epochs, the mean over seeds with one deviation on each side."""
+    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation."""
     variants = [variant for variant in runs.variants if variant.plain and runs.of(task, variant)]
     if not variants:
         raise Missing("no runs of methods with their own settings")
@@ -47,16 +47,17 @@ def training_curves(runs: Runs, task: str) -> Figure:
 
 
 def _curve(axes: Axes, runs: Sequence[Run], metric: str, longest: float, style: dict[str, object], title: str) -> None:
-    found = curve(runs, metric)
-    if found is None:
+    whole = curve(runs, metric)
+    if whole is None:
         return
-    found = found.thinned(POINTS)
+    thin = whole.thinned(POINTS)
     unit, _ = steps_axis(axes, longest)
-    x = found.steps / unit
-    axes.plot(x, found.mean, label=literal(title), marker="o" if len(x) == 1 else None, **style)  # type: ignore[arg-type]
-    if found.seeds > 1:
-        low, high = found.mean - found.std, found.mean + found.std
-        axes.fill_between(x, low, high, color=str(style["color"]), alpha=0.12, linewidth=0)
+    x = thin.steps / unit
+    axes.plot(x, thin.mean, label=literal(title), marker="o" if len(x) == 1 else None, **style)  # type: ignore[arg-type]
+    if thin.seeds > 1:
+        axes.fill_between(
+            x, thin.mean - thin.std, thin.mean + thin.std, color=str(style["color"]), alpha=0.12, linewidth=0
+        )
 
 
 def _finish(axes: Axes, metric: str, longest: float, lowest: bool) -> None:
@@ -72,34 +73,34 @@ def _finish(axes: Axes, metric: str, longest: float, lowest: bool) -> None:
 
 
 def relapses(cost: Floats) -> list[tuple[int, int]]:
-    """Spells in which a policy that had become safe is unsafe again: first epoch, and the one in which it recovered.
+    """Spells in which a policy that was safe is unsafe again: the first epoch, and the epoch in which it recovers.
 
-    A spell begins where cost rises above 5 after it has been below 1, and ends where it is below 1 again; one that has
-    not ended is taken to end with the run.
+    A spell begins when cost rises above 5 after it has been below 1. It ends when cost is below 1 again, or with the
+    run.
 
     >>> relapses(np.array([90.0, 0.5, 8.0, 3.0, 0.2, 6.0]))
     [(2, 4), (5, 6)]
     """
-    found: list[tuple[int, int]] = []
+    spells: list[tuple[int, int]] = []
     safe, begun = False, None
     for epoch, value in enumerate(cost):
         if begun is not None and value <= RECOVERED:
-            found.append((begun, epoch))
+            spells.append((begun, epoch))
             begun = None
         elif begun is None and safe and value > RELAPSED:
             begun = epoch
         safe = safe or bool(value <= RECOVERED)
-    return found if begun is None else [*found, (begun, len(cost))]
+    return spells if begun is None else [*spells, (begun, len(cost))]
 
 
 def car_circle(runs: Runs, most: int = 5) -> Figure:
-    """SB-TRPO on Car Circle, seed by seed: cost and reward together, with every relapse shaded."""
-    found = runs.of(CIRCLE, Variant("sb-trpo"))[:most]
-    if not found:
+    """Cost and reward of SB-TRPO on Car Circle, a panel for each of at most `most` seeds; relapses are shaded."""
+    circle_runs = runs.of(CIRCLE, Variant("sb-trpo"))[:most]
+    if not circle_runs:
         raise Missing("no runs of SB-TRPO on Car Circle")
-    figure = sheet(10, 1.1 + 1.75 * len(found))
-    longest = max(run.steps for run in found)
-    for [axes], run in zip(grid(figure, len(found), 1, sharex=True), found, strict=True):
+    figure = sheet(10, 1.1 + 1.75 * len(circle_runs))
+    longest = max(run.steps for run in circle_runs)
+    for [axes], run in zip(grid(figure, len(circle_runs), 1, sharex=True), circle_runs, strict=True):
         unit, label = steps_axis(axes, longest)
         x, cost = run.columns["steps"] / unit, run.column("cost")
         spells = relapses(cost)
@@ -109,17 +110,17 @@ def car_circle(runs: Runs, most: int = 5) -> Figure:
         axes.plot(x, cost, color=VERMILLION, linewidth=0.8, label="cost (left)")
         axes.set_yscale("symlog", linthresh=1)
         axes.set_ylim(bottom=0)
-        other = axes.twinx()
-        other.plot(x, run.column("reward"), color=BLUE, linewidth=0.5, alpha=0.4)
-        other.plot(x, trailing_mean(run.column("reward")), color=BLUE, linewidth=1.8, label="reward (right)")
-        tidy(axes, f"seed {run.seed}: {_spells(spells)}", x=label if run is found[-1] else "", y="cost")
-        tidy(other, y="reward")
-        other.grid(visible=False)
-        other.spines["right"].set_visible(True)
-        other.spines["right"].set_color("#c5c9ce")
+        reward_axes = axes.twinx()
+        reward_axes.plot(x, run.column("reward"), color=BLUE, linewidth=0.5, alpha=0.4)
+        reward_axes.plot(x, trailing_mean(run.column("reward")), color=BLUE, linewidth=1.8, label="reward (right)")
+        tidy(axes, f"seed {run.seed}: {_spells(spells)}", x=label if run is circle_runs[-1] else "", y="cost")
+        tidy(reward_axes, y="reward")
+        reward_axes.grid(visible=False)
+        reward_axes.spines["right"].set_visible(True)
+        reward_axes.spines["right"].set_color("#c5c9ce")
     title = f"shaded: cost above {RELAPSED:g} after it had been below {RECOVERED:g}, until it is so again"
     figure.suptitle(f"Car Circle: relapses and recoveries of SB-TRPO ({title})", fontsize=11)
-    handles = [*axes.get_legend_handles_labels()[0], *other.get_legend_handles_labels()[0]]
+    handles = [*axes.get_legend_handles_labels()[0], *reward_axes.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
 
@@ -136,14 +137,14 @@ def _spells(spells: Sequence[tuple[int, int]]) -> str:
 
 
 def long_run(runs: Runs, task: str) -> Figure:
-    """Runs that went on much longer than the usual ones, and the usual ones of other methods behind them."""
-    found = [run for run in runs.long if run.task == task]
-    if not found:
+    """Runs that are much longer than the usual ones, in front of the usual runs of other methods."""
+    long_runs = [run for run in runs.long if run.task == task]
+    if not long_runs:
         raise Missing(f"no runs on {paper.task_title(task)} that are much longer than the others")
-    longest = max(run.steps for run in found)
+    longest = max(run.steps for run in long_runs)
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
-    variants = sorted({run.variant for run in found}, key=Variant.order)
+    variants = sorted({run.variant for run in long_runs}, key=Variant.order)
     behind = [v for v in runs.variants if v.plain and v not in variants and runs.of(task, v)]
     usual = max((run.steps for variant in behind for run in runs.of(task, variant)), default=0.0)
     for axis, metric in zip(axes, PANELS, strict=True):
@@ -151,7 +152,7 @@ def long_run(runs: Runs, task: str) -> Figure:
             style = {**line_style(variant), "alpha": 0.6, "linewidth": 1.0}
             _curve(axis, runs.of(task, variant), metric, longest, style, variant.title)
         for variant in variants:
-            group = [run for run in found if run.variant == variant]
+            group = [run for run in long_runs if run.variant == variant]
             _curve(axis, group, metric, longest, line_style(variant), f"{variant.title}, long")
         unit, _ = steps_axis(axis, longest)
         if usual:

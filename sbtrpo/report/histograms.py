@@ -1,4 +1,4 @@
-"""Figures of what updates did: their angles to both gradients, and how far the linear and quadratic models were off."""
+"""Figures of updates: their angles to both gradients, and the errors of the linear and quadratic models."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ERROR_RANGE = (-2.0, 2.5)
 
 
 def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
-    """Angles between applied updates and the reward gradient, or the descent of cost: one value an epoch and seed."""
+    """Angles between applied updates and the reward gradient or the descent of cost, one for each epoch and seed."""
     column = {"reward": "angle_r", "cost": "angle_c"}[gradient]
-    named = dict.fromkeys([CIRCLE, BUTTON, *runs.tasks])  # the paper's two, or what there is
-    tasks = [task for task in named if _by_method(runs, task, column)][:2]
+    candidates = dict.fromkeys([CIRCLE, BUTTON, *runs.tasks])  # the paper's two tasks first
+    tasks = [task for task in candidates if _by_method(runs, task, column)][:2]
     if not tasks:
         raise Missing(f"no {column} of SB-TRPO, CPO or C-TRPO")
     figure = sheet(max(6.5, 5 * len(tasks)), 3.9)
@@ -54,20 +54,20 @@ def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
 
 
 def _by_method(runs: Runs, task: str, column: str) -> dict[Variant, Floats]:
-    found = {}
+    """The column's values of all applied updates, of the compared methods that have any."""
+    by_variant = {}
     for variant in map(Variant, COMPARED):
-        parts = [_applied(run, run.column(column)) for run in runs.of(task, variant)]
-        values = np.concatenate(parts) if parts else np.empty(0)
+        values = np.concatenate([np.empty(0), *(_applied(run, column) for run in runs.of(task, variant))])
         if len(values):
-            found[variant] = values
-    return found
+            by_variant[variant] = values
+    return by_variant
 
 
-def _applied(run: Run, values: Floats) -> Floats:
-    """Those of updates that changed something."""
-    step = run.column("accepted_step")
-    kept: Floats = values[np.isfinite(values) & ~(step == 0.0)]
-    return kept
+def _applied(run: Run, column: str) -> Floats:
+    """The finite values of updates whose accepted step is not 0."""
+    values = run.column(column)
+    applied: Floats = values[np.isfinite(values) & ~(run.column("accepted_step") == 0.0)]
+    return applied
 
 
 # ---- errors of the models --------------------------------------------------------------------------------------------
@@ -75,13 +75,13 @@ def _applied(run: Run, values: Floats) -> Floats:
 
 def model_errors(runs: Runs) -> Figure:
     """Relative errors (predicted - actual) / actual of SB-TRPO's models at the accepted step."""
-    found = [run for run in runs.usual if run.variant == Variant("sb-trpo")]
+    sb_trpo_runs = [run for run in runs.usual if run.variant == Variant("sb-trpo")]
     panels: Sequence[tuple[str, str, str, str]] = (
         ("change of cost", "surrogate_c_predicted", "surrogate_c_change", VERMILLION),
         ("change of reward", "surrogate_r_predicted", "surrogate_r_change", BLUE),
         ("KL divergence", "kl_predicted_damped", "kl", GREEN),
     )
-    errors = [relative_errors(found, predicted, actual) for _, predicted, actual, _ in panels]
+    errors = [relative_errors(sb_trpo_runs, predicted, actual) for _, predicted, actual, _ in panels]
     if not any(len(values) for values in errors):
         raise Missing("no predicted and actual changes of SB-TRPO's updates")
     figure = sheet(10.5, 3.6)
@@ -89,24 +89,24 @@ def model_errors(runs: Runs) -> Figure:
     for axes, values, (title, _, actual, colour) in zip(row, errors, panels, strict=True):
         _error_histogram(axes, values, colour, "damped" if actual == "kl" else "")
         tidy(axes, title, x="relative error", y="updates" if axes is row[0] else "")
-    undamped = relative_errors(found, "kl_predicted", "kl")
+    undamped = relative_errors(sb_trpo_runs, "kl_predicted", "kl")
     if len(undamped):
         row[2].hist(undamped, bins=_bins(), histtype="step", color=INK, linewidth=1, label="undamped")
-        row[2].set_ylim(top=1.25 * row[2].get_ylim()[1])  # room for words
+        row[2].set_ylim(top=1.25 * row[2].get_ylim()[1])  # room for the text
         row[2].legend(frameon=False, fontsize=7, loc="upper right")
     figure.suptitle("Errors of SB-TRPO's linear and quadratic models", fontsize=12)
     return figure
 
 
 def relative_errors(runs: Sequence[Run], predicted: str, actual: str) -> Floats:
-    """(x̂ - x) / x of all updates, those left out in which x is next to nothing."""
-    parts = []
+    """(x̂ - x) / x of all updates, without those whose x is almost 0."""
+    errors = [np.empty(0)]
     for run in runs:
         x = run.column(actual)
         known = np.isfinite(x) & np.isfinite(run.column(predicted)) & ~(run.column("accepted_step") == 0.0)
         known &= np.abs(np.where(known, x, 0.0)) >= TINY
-        parts.append((run.column(predicted)[known] - x[known]) / x[known])
-    return np.concatenate(parts) if parts else np.empty(0)
+        errors.append((run.column(predicted)[known] - x[known]) / x[known])
+    return np.concatenate(errors)
 
 
 def _bins() -> list[float]:

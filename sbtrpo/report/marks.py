@@ -1,12 +1,12 @@
-"""The paper's highlighting: red, grey, italic and bold, from the printed numbers of one task.
+"""The paper's highlighting, red, grey, italic and bold, from the printed numbers of one task.
 
-The rules are on pairs, (safe reward, safety probability) in the table's upper half, (reward, cost) in its lower one:
+The rules apply to pairs: (safe reward, safety probability) in the table's upper half, (reward, cost) in its lower half.
 
-red        both entries, where the reward entry is below 0
-grey       both, where they are not red and another method is at least as good in both and better in one
-italic     both, in both halves, where the safety probability is below 0.5
+red        both entries, if the reward entry is below 0
+grey       both entries, if they are not red and another method is at least as good in both and better in one
+italic     both entries, in both halves, if the safety probability is below 0.5
 bold       the largest reward entry among methods with a safety probability of at least 0.5 (even if it is red), and
-           the best second entry among methods with a reward entry above 0; equals are all bold
+           the best second entry among methods with a reward entry above 0; all that are equal to it are bold
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import TypeVar
 Key = TypeVar("Key")
 
 SAFE_ENOUGH = 0.5
-"""The safety probability from which on a method's reward counts."""
+"""The least safety probability with which a method's reward counts."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What one method prints for one task in one half of the table."""
+    """The two numbers of one method for one task in one half of the table."""
 
     reward: float
-    """Its (safe) reward."""
+    """Its safe reward, or its reward."""
     second: float
     """Its safety probability, or its cost."""
     safety: float
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairMarks:
-    """How both entries look."""
+    """How the two entries of a pair look."""
 
     bold_reward: bool
     bold_second: bool
@@ -47,11 +47,11 @@ def marks(pairs: Mapping[Key, Pair], lower_is_better: bool) -> dict[Key, PairMar
     """The marks of all methods in one task.
 
     Args:
-        pairs: by method; these compete with each other.
+        pairs: the pairs by method; they compete with each other.
         lower_is_better: whether the second entry is a cost.
 
-    >>> found = marks({"a": Pair(1.0, 0.9, 0.9), "b": Pair(0.5, 0.9, 0.9)}, lower_is_better=False)
-    >>> found["b"]
+    >>> by_method = marks({"a": Pair(1.0, 0.9, 0.9), "b": Pair(0.5, 0.9, 0.9)}, lower_is_better=False)
+    >>> by_method["b"]
     PairMarks(bold_reward=False, bold_second=True, italic=False, colour='grey')
     """
     sign = -1.0 if lower_is_better else 1.0
@@ -71,7 +71,7 @@ def marks(pairs: Mapping[Key, Pair], lower_is_better: bool) -> dict[Key, PairMar
 def _colour(pair: Pair, pairs: Mapping[Key, Pair], sign: float) -> str | None:
     if pair.reward < 0:
         return "red"
-    mine = (pair.reward, sign * pair.second)
+    reward, second = pair.reward, sign * pair.second
     others = ((other.reward, sign * other.second) for other in pairs.values())
-    dominated = any(a >= mine[0] and b >= mine[1] and (a, b) != mine for a, b in others)
+    dominated = any(a >= reward and b >= second and (a, b) != (reward, second) for a, b in others)
     return "grey" if dominated else None

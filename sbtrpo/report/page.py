@@ -1,7 +1,7 @@
-"""The page: one file with all numbers in it, which needs no network and runs no script but its own.
+"""The report's page: one file that holds all numbers and needs no network.
 
-Text from run folders reaches it as JSON in which no markup can begin, and the script puts it into the page as text.
-The page's policy names the hash of its script, so that a browser would run no other.
+Text from run folders is stored as JSON that cannot contain markup, and the script puts it into the page as text.
+The page's security policy names the hash of its script, so that a browser runs no other script.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from sbtrpo.report.style import look
 from sbtrpo.report.tables import basis
 
 POINTS = 160
-"""At most so many of a curve."""
+"""The most points of a curve."""
 
 
 @dataclass(frozen=True)
 class FigureFile:
-    """A figure on the page."""
+    """A figure that the page shows."""
 
     title: str
     png: bytes
     svg: str
-    """Where the SVG is, seen from the page."""
+    """Path of the SVG file, relative to the page."""
 
 
 @dataclass(frozen=True)
 class VideoFile:
-    """A video beside the page."""
+    """A video that the page plays."""
 
     title: str
     src: str
-    """Where it is, seen from the page."""
+    """Path of the video file, relative to the page."""
     task: str = ""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A part of the report that is not there, and why."""
+    """A table, figure or list of videos that the report lacks, and why."""
 
     part: str
     why: str
@@ -68,12 +68,12 @@ def page_html(
     """The whole page.
 
     Args:
-        runs: what it is about.
-        tables: in the order in which they stand; that of the comparison is made here.
-        figures: in the order in which they stand.
+        runs: the runs that it shows.
+        tables: the tables in their order, without that of the comparison, which is made here.
+        figures: the figures in their order.
         videos: files beside the page.
-        skipped: what the report does not have.
-        refresh: seconds after which an open page loads itself anew; None: never.
+        skipped: what the report lacks.
+        refresh: seconds after which an open page reloads itself; None: never.
     """
     template = importlib.resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     script = template.rpartition("<script>")[2].partition("</script>")[0]
@@ -87,21 +87,21 @@ def page_html(
 
 
 def safe_json(value: Any) -> str:
-    """JSON in which neither markup nor the end of a script can stand.
+    """JSON that contains neither markup nor the end of a script.
 
     >>> safe_json("</script>")
     '"\\\\u003c/script\\\\u003e"'
     """
-    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    text = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _plain(value: Any) -> Any:
-    """What JSON can say; null for what is not finite, since a page cannot draw it."""
+def _finite(value: Any) -> Any:
+    """A value as JSON can hold it, with null for numbers that are not finite: the page cannot draw those."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -115,7 +115,7 @@ def page_data(
 ) -> dict[str, Any]:
     """Everything that the page's script reads."""
     best = {task: winners(runs, task) for task in runs.tasks}
-    found = compare.comparisons(runs)
+    compared = compare.comparisons(runs)
     return {
         "lead": lead(best, [variant.title for variant in rivals(runs)]),
         "basis": _basis(runs),
@@ -128,22 +128,27 @@ def page_data(
         "finals": {task: _finals(runs, task) for task in runs.tasks},
         "curves": {task: _curves(runs, task) for task in runs.tasks},
         "tables": [_table(table) for table in tables],
-        "comparison": _comparison(runs, found),
-        "verdicts": _verdicts(found),
+        "comparison": _comparison(runs, compared),
+        "verdicts": _verdicts(compared),
         "figures": [
             {
                 "title": f.title,
                 "png": f"data:image/png;base64,{base64.b64encode(f.png).decode()}",
-                "svg": _address(f.svg),
+                "svg": urllib.parse.quote(f.svg),
             }
             for f in figures
         ],
         "videos": [
-            {"title": v.title, "src": _address(v.src), "task": v.task, "picture": v.src.lower().endswith(".gif")}
+            {
+                "title": v.title,
+                "src": urllib.parse.quote(v.src),
+                "task": v.task,
+                "picture": v.src.lower().endswith(".gif"),
+            }
             for v in videos
         ],
         "notes": runs.notes,
-        "skipped": [{"part": one.part, "why": one.why} for one in skipped],
+        "skipped": [{"part": gap.part, "why": gap.why} for gap in skipped],
         "refresh": refresh,
     }
 
@@ -152,9 +157,9 @@ def page_data(
 
 
 def rivals(runs: Runs) -> list[Variant]:
-    """Who competes: methods with their own settings; of one that has only run with others, all at cost limit 0."""
+    """The variants that compete: methods as published; if a method has no such run, its variants at cost limit 0."""
 
-    def family(variant: Variant) -> str:  # SB-TRPO's critics make it no other method
+    def family(variant: Variant) -> str:  # SB-TRPO with critics is the same method
         return "sb-trpo" if variant.algo.startswith("sb-trpo") else variant.algo
 
     plain = {family(variant) for variant in runs.variants if variant.plain}
@@ -163,20 +168,20 @@ def rivals(runs: Runs) -> list[Variant]:
 
 
 def winners(runs: Runs, task: str) -> tuple[list[str], list[str]]:
-    """By the marks of the main table: who has the most safe reward, and who is the safest."""
+    """The methods with the most safe reward and the safest methods: those that are bold in the main table."""
     pairs: dict[Variant, Pair] = {}
     for variant in rivals(runs):
         reward, safety = (runs.pooled(task, variant, metric) for metric in ("safe_reward", "safety_probability"))
         if reward is not None and safety is not None:
             first, second = (float(number_texts(e.mean, e.std)[0]) for e in (reward, safety))
             pairs[variant] = Pair(first, second, second)
-    found = marks(pairs, lower_is_better=False)
-    best = [variant.title for variant, mark in found.items() if mark.bold_reward]
-    return best, [variant.title for variant, mark in found.items() if mark.bold_second]
+    marked = marks(pairs, lower_is_better=False)
+    best = [variant.title for variant, mark in marked.items() if mark.bold_reward]
+    return best, [variant.title for variant, mark in marked.items() if mark.bold_second]
 
 
 def lead(best: Mapping[str, tuple[list[str], list[str]]], methods: Sequence[str]) -> str:
-    """The answer in a sentence or two.
+    """Which method is best, in a sentence or two.
 
     >>> lead({"a": (["X"], ["X"]), "b": (["X"], ["Y"]), "c": ([], [])}, ["X", "Y"])
     'X earns the most safe reward in 2 of 3 tasks. On one task no method is safe in half of its episodes.'
@@ -216,20 +221,20 @@ def _basis(runs: Runs) -> str:
     done = "all finished" if finished == len(runs.usual) else f"{finished} finished"
     plural = "" if max(seeds) == 1 else "s"
     longest = max(run.steps for run in runs.usual)
-    odd = [note.removeprefix(NOT_DEFAULT) for note in runs.notes if note.startswith(NOT_DEFAULT)]
+    not_default = [note.removeprefix(NOT_DEFAULT) for note in runs.notes if note.startswith(NOT_DEFAULT)]
     return (
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
         f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
         " epochs of all seeds. An episode is safe if it has no cost; an unsafe one earns no safe reward."
-        + (f" Not the default: {'; '.join(odd)}." if odd else "")
+        + (f" Not the default: {'; '.join(not_default)}." if not_default else "")
     )
 
 
-# ---- the parts -------------------------------------------------------------------------------------------------------
+# ---- the page's sections ---------------------------------------------------------------------------------------------
 
 
 def _methods(runs: Runs) -> list[dict[str, Any]]:
-    """How methods look; those that compete are shown from the start."""
+    """How methods look; at first the page shows those that compete."""
     shown = rivals(runs)
     return [
         {
@@ -244,7 +249,7 @@ def _methods(runs: Runs) -> list[dict[str, Any]]:
 
 
 def _finals(runs: Runs, task: str) -> dict[str, Any]:
-    found = {}
+    by_method = {}
     for variant in runs.variants:
         cells = {}
         for metric in paper.METRICS:
@@ -252,24 +257,24 @@ def _finals(runs: Runs, task: str) -> dict[str, Any]:
                 mean, std = number_texts(estimate.mean, estimate.std)
                 cells[metric] = {"mean": estimate.mean, "text": f"{mean} ± {std}"}
         if cells:
-            found[variant.title] = {**cells, "basis": basis(runs, task, variant)}
-    return found
+            by_method[variant.title] = {**cells, "basis": basis(runs, task, variant)}
+    return by_method
 
 
 def _curves(runs: Runs, task: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    by_method: dict[str, Any] = {}
     for variant in runs.variants:
         for metric in paper.METRICS:
             if (curve := runs.curve(task, variant, metric)) is not None:
-                few = curve.thinned(POINTS)
-                mine = found.setdefault(variant.title, {"seeds": curve.seeds, "steps": _digits(few.steps, 12)})
-                if len(mine["steps"]) == len(few.steps):
-                    mine[metric] = {"mean": _digits(few.mean), "std": _digits(few.std) if curve.seeds > 1 else None}
-    return found
+                thin = curve.thinned(POINTS)
+                lines = by_method.setdefault(variant.title, {"seeds": curve.seeds, "steps": _digits(thin.steps, 12)})
+                if len(lines["steps"]) == len(thin.steps):
+                    lines[metric] = {"mean": _digits(thin.mean), "std": _digits(thin.std) if curve.seeds > 1 else None}
+    return by_method
 
 
 def _digits(values: Floats, count: int = 4) -> list[float]:
-    """Rounded, since a curve of a few hundred pixels shows no more."""
+    """Values rounded to `count` digits; a curve of a few hundred pixels shows no more."""
     rounded = (float(f"{value:.{count}g}") for value in values.tolist())
     return [int(number) if number.is_integer() else number for number in rounded]
 
@@ -290,28 +295,23 @@ def _table(table: Table) -> dict[str, Any]:
 
 def _cell(cell: Cell) -> list[Any]:
     flags = (("bold", cell.bold), ("italic", cell.italic), (cell.colour or "", True))
-    marked = " ".join(name for name, on in flags if on and name)
-    return [cell.text, cell.std, marked, cell.value, cell.note]
+    classes = " ".join(name for name, on in flags if on and name)
+    return [cell.text, cell.std, classes, cell.value, cell.note]
 
 
-def _comparison(runs: Runs, found: Sequence[compare.Comparison]) -> dict[str, Any] | None:
-    if not found:
+def _comparison(runs: Runs, compared: Sequence[compare.Comparison]) -> dict[str, Any] | None:
+    if not compared:
         return None
     summary = compare.summary_table(runs)
     by_method = [
         {"method": row[0].text, "counts": dict(zip(summary.columns[2:], (int(c.text) for c in row[2:]), strict=True))}
         for row in summary.rows
     ]
-    sentences, table = compare.summary(found), compare.comparison_table(runs)
-    below = replace(table, caption=table.caption.removeprefix(sentences).strip())  # the page has them above
-    return {"summary": sentences, "byMethod": by_method, "table": _table(below)}
+    sentences, table = compare.summary(compared), compare.comparison_table(runs)
+    table = replace(table, caption=table.caption.removeprefix(sentences).strip())  # they are above the table
+    return {"summary": sentences, "byMethod": by_method, "table": _table(table)}
 
 
-def _verdicts(found: Sequence[compare.Comparison]) -> list[dict[str, Any]]:
-    counts = Counter(compare.UNRELIABLE if one.unreliable else one.verdict for one in found)
+def _verdicts(compared: Sequence[compare.Comparison]) -> list[dict[str, Any]]:
+    counts = Counter(comparison.outcome for comparison in compared)
     return [{"name": kind, "count": counts[kind]} for kind in (*compare.VERDICTS, compare.UNRELIABLE)]
-
-
-def _address(path: str) -> str:
-    """A file's name as an address."""
-    return urllib.parse.quote(path)

@@ -1,4 +1,4 @@
-"""The paper's numbers, as printed: `paper_results.json` beside this file, and how its names are ours."""
+"""The paper's printed numbers, from `paper_results.json`, under our names of methods and tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 METRICS = ("safe_reward", "safety_probability", "reward", "cost")
-"""The four of every table, in the paper's order."""
+"""The four metrics of every table, in the paper's order."""
 TITLES = {
     "safe_reward": "safe reward",
     "safety_probability": "safety probability",
@@ -33,38 +33,38 @@ METHODS = {
     "c_trpo": "C-TRPO",
     "c3po": "C3PO",
 }
-"""Our names of the paper's methods, and the paper's, in its order."""
+"""From our names of methods to the paper's, in the paper's order."""
 UPDATE_TIME_NAMES = {"sb-trpo": "SB-TRPO (MC)", "sb-trpo_critic": "SB-TRPO (GAE)"}
-"""As the update-time table has them, where that differs."""
+"""The names in the table of update times that differ from `METHODS`."""
 UPDATE_TIME_TASK = "SafetyPointGoal2-v0"
 MAIN_STEPS = 20_000_000
-"""The length of the paper's runs."""
+"""Environment steps of the paper's runs."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One entry of a printed table."""
+class PrintedCell:
+    """One entry of a table in the paper."""
 
     mean_text: str
     std_text: str
     bold: bool = False
     italic: bool = False
     colour: str | None = None
-    """red: negative reward; grey: another method is at least as good in both."""
+    """red: the reward is negative; grey: another method is at least as good in both metrics."""
 
     @property
     def mean(self) -> float:
-        """What the printed mean says."""
+        """The printed mean as a number."""
         return float(self.mean_text)
 
     @property
     def std(self) -> float:
-        """What the printed deviation says."""
+        """The printed standard deviation as a number."""
         return float(self.std_text)
 
 
-Results = dict[str, dict[str, Cell]]
-"""By task id, then by metric."""
+Results = dict[str, dict[str, PrintedCell]]
+"""Cells by task id and metric."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LimitRow:
 
     algo: str
     cost_limit: float | None
-    """None for SB-TRPO, which knows none."""
+    """None for SB-TRPO, which has no such setting."""
     results: Results
 
 
@@ -94,10 +94,10 @@ def _data() -> dict[str, Any]:
     return content
 
 
-def _cell(entry: dict[str, str]) -> Cell:
+def _cell(entry: dict[str, str]) -> PrintedCell:
     marks = entry["marks"].split()
     colour = next((mark for mark in marks if mark in ("red", "grey")), None)
-    return Cell(entry["mean"], entry["std"], "bold" in marks, "italic" in marks, colour)
+    return PrintedCell(entry["mean"], entry["std"], "bold" in marks, "italic" in marks, colour)
 
 
 def _results(results: dict[str, dict[str, dict[str, str]]]) -> Results:
@@ -109,7 +109,7 @@ def _algo(name: str) -> str:
 
 
 def tasks() -> dict[str, str]:
-    """The paper's names of its tasks by task id, in its order.
+    """From task ids to the paper's names of its tasks, in the paper's order.
 
     >>> tasks()["SafetyCarCircle2-v0"]
     'Car Circle'
@@ -118,12 +118,12 @@ def tasks() -> dict[str, str]:
 
 
 def task_id(title: str) -> str:
-    """The id of a task that the paper names so."""
+    """The id of a task, from its name in the paper."""
     return str(_data()["tasks"][title])
 
 
 def task_title(identity: str) -> str:
-    """The paper's name of a task, or its id where the paper has none.
+    """The paper's name of a task, or its id if the paper has no such task.
 
     >>> task_title("SafetyPointGoal2-v0"), task_title("MyOwn-v0")
     ('Point Goal', 'MyOwn-v0')
@@ -133,7 +133,7 @@ def task_title(identity: str) -> str:
 
 @functools.cache
 def main() -> dict[str, Results]:
-    """The main table, both halves: by method, task and metric.
+    """Both halves of the main table: cells by method, task and metric.
 
     >>> main()["sb-trpo"]["SafetyPointGoal2-v0"]["safe_reward"].mean
     1.6
@@ -156,15 +156,15 @@ def advantage() -> list[AdvantageRow]:
 
 
 @functools.cache
-def update_seconds() -> dict[str, Cell]:
-    """Seconds of an update on Point Goal, by method; SB-TRPO with critics is `sb-trpo_critic`."""
+def update_seconds() -> dict[str, PrintedCell]:
+    """Seconds that an update takes on Point Goal, by method; SB-TRPO with critics is `sb-trpo_critic`."""
     printed = {name: _cell(entry) for name, entry in _data()["update_seconds"].items()}
     ours = {theirs: name for name, theirs in (METHODS | UPDATE_TIME_NAMES).items()}
     return {ours[name]: cell for name, cell in printed.items()}
 
 
 def hyperparameters() -> dict[str, dict[str, str]]:
-    """The table of hyperparameters: by its row's name, then by method; a dash is an absent entry."""
+    """The table of hyperparameters: texts by the name of the row and by method; a dash is left out."""
     columns = {"SB-TRPO (critic)": "sb-trpo_critic", "SB-TRPO (no critic)": "sb-trpo"}
     rows: dict[str, dict[str, str]] = _data()["hyperparameters"]["rows"]
     return {
@@ -173,7 +173,7 @@ def hyperparameters() -> dict[str, dict[str, str]]:
 
 
 def unreliable(algo: str, task: str, metric: str) -> str | None:
-    """Why a cell of the main table cannot be as printed; None for all but a few.
+    """Why a cell of the main table cannot be right as printed; None for all but a few.
 
     >>> unreliable("p3o", "SafetyHopperVelocity-v1", "safety_probability")
     'a safety probability of 0.0 ± 1.0 and a safe reward of 0.0 ± 1454.5 are impossible'

@@ -1,4 +1,4 @@
-"""Figures that weigh reward against safety: the frontier of β, performance profiles, and the sketch of the update."""
+"""Figures of reward and safety: the frontier of β, performance profiles, and a sketch of the update."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RESAMPLES = 200
-"""Of the profiles' bootstrap."""
+"""Bootstrap resamples of a profile."""
 
 # ---- β ---------------------------------------------------------------------------------------------------------------
 
 
 def beta_variants(runs: Runs, task: str) -> list[Variant]:
-    """SB-TRPO's runs on a task that differ in β alone, by β."""
-    found = [v for v in runs.variants if v.algo == "sb-trpo" and (v.plain or v.differs_in("beta")) and runs.of(task, v)]
-    return sorted(found, key=lambda variant: float(variant.get("beta")))
+    """The variants of SB-TRPO on a task that differ only in β, in the order of β."""
+    variants = [v for v in runs.variants if v.algo == "sb-trpo" and (v.plain or v.differs_in("beta"))]
+    return sorted((v for v in variants if runs.of(task, v)), key=lambda variant: float(variant.get("beta")))
 
 
 def beta_frontier(runs: Runs) -> Figure:
-    """What each β gives, in both planes, beside the other methods."""
+    """The results of each β and of the other methods, in the plane of safety and in that of cost."""
     tasks = [task for task in runs.tasks if len(beta_variants(runs, task)) > 1]
     if not tasks:
         raise Missing("no task on which SB-TRPO ran with more than one β")
@@ -50,7 +50,7 @@ def beta_frontier(runs: Runs) -> Figure:
 
 
 def _point(runs: Runs, task: str, variant: Variant, metric: str) -> tuple[float, float]:
-    """The pooled mean, and how much the seeds differ in it."""
+    """The pooled mean, and the standard deviation between seeds."""
     estimate = runs.pooled(task, variant, metric)
     values = runs.final_values(task, variant, metric)
     return (float("nan") if estimate is None else estimate.mean), float(values.std()) if len(values) else 0.0
@@ -60,9 +60,9 @@ def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
     for variant in runs.variants:
         if not variant.plain or variant.algo == "sb-trpo" or not runs.of(task, variant):
             continue
-        own = look(variant)
+        style = look(variant)
         at_x, at_y = (_point(runs, task, variant, metric)[0] for metric in (x, y))
-        axes.scatter(at_x, at_y, color=own.colour, marker=own.marker, s=34, label=literal(variant.title), zorder=3)
+        axes.scatter(at_x, at_y, color=style.colour, marker=style.marker, s=34, label=literal(variant.title), zorder=3)
 
 
 def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
@@ -73,7 +73,7 @@ def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
     betas = [f"{float(variant.get('beta')):g}" for variant in variants]
     label = f"SB-TRPO, β = {', '.join(betas)}"
     axes.plot(at_x, at_y, color=VERMILLION, linewidth=1.6, marker="o", markersize=6, zorder=5, label=label)
-    for end, inner in ((0, 1), (-1, -2)):  # the ends alone, outside: points between may be too close for words
+    for end, inner in ((0, 1), (-1, -2)):  # only the ends: points between them may be too close for a text
         away = np.sign([at_x[end] - at_x[inner], at_y[end] - at_y[inner]])
         options: dict[str, Any] = {"ha": "left" if away[0] > 0 else "right", "va": "bottom" if away[1] > 0 else "top"}
         text, place = f"β = {betas[end]}", (at_x[end], at_y[end])
@@ -86,7 +86,7 @@ def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
 
 
 def performance_profiles(runs: Runs) -> Figure:
-    """The share of runs that score at least τ, over all tasks; bands: bootstrap over seeds, within tasks."""
+    """The share of runs that score at least τ, over all tasks. Bands are from a bootstrap over each task's seeds."""
     plain = [variant for variant in runs.variants if variant.plain]
     rewards, safety = runs.scores(plain, ("safe_reward", "safety_probability"))
     variants, tasks = common_tasks(rewards)
@@ -115,7 +115,7 @@ def performance_profiles(runs: Runs) -> Figure:
 
 
 def profile(scores: Sequence[Floats], thresholds: Floats) -> tuple[Floats, Floats, Floats]:
-    """Share of scores of at least each threshold, tasks weighing alike, and a 95 % interval of it.
+    """The share of scores that reach each threshold, with equal weight for each task, and its 95 % interval.
 
     >>> share, _, _ = profile([np.array([0.2, 0.8])], np.array([0.0, 0.5, 1.0]))
     >>> share.tolist()
@@ -124,8 +124,8 @@ def profile(scores: Sequence[Floats], thresholds: Floats) -> tuple[Floats, Float
 
     def share(samples: Sequence[NDArray[np.float64]]) -> Floats:
         # samples: (..., seeds) each -> (..., thresholds)
-        parts = [(task[..., None] >= thresholds).mean(axis=-2) for task in samples]
-        return np.asarray(np.mean(parts, axis=0))
+        by_task = [(task[..., None] >= thresholds).mean(axis=-2) for task in samples]
+        return np.asarray(np.mean(by_task, axis=0))
 
     rng = np.random.default_rng(0)  # the same figure every time
     resampled = [task[rng.integers(0, len(task), (RESAMPLES, len(task)))] for task in scores]
@@ -137,12 +137,12 @@ def profile(scores: Sequence[Floats], thresholds: Floats) -> tuple[Floats, Float
 
 SKETCH_BETA = 0.7
 SKETCHES = (((1.5, 0.7), (-1.0, 1.0)), ((1.5, 0.4), (1.0, 1.0)), ((1.0, 0.3), (1.0, 1.0)), ((1.5, 0.5), (-1.0, -1.0)))
-"""Δ_r and Δ_c of the paper's four pictures."""
+"""Δ_r and Δ_c in the paper's four pictures."""
 
 
 def convex_combination() -> Figure:
-    """The update between the best reward and the best cost step, where these are the gradients themselves."""
-    from sbtrpo.algorithms.sb_trpo import safety_share  # here: it brings torch along
+    """The update between the best reward step and the best cost step, which are the gradients themselves here."""
+    from sbtrpo.algorithms.sb_trpo import safety_share  # here, because it imports torch
 
     figure = sheet(10.5, 3.3)
     [row] = grid(figure, 1, len(SKETCHES))
@@ -170,7 +170,7 @@ def convex_combination() -> Figure:
 
 
 def _enough(axes: Axes, delta_c: Floats) -> None:
-    """Shade the steps that cut cost by at least β of the best: a half-plane."""
+    """Shade the half-plane of steps that cut cost by at least β of the best step."""
     size = float(delta_c @ delta_c)
     foot = SKETCH_BETA * delta_c
     along, out = np.array([-delta_c[1], delta_c[0]]) / np.sqrt(size) * 5, delta_c / np.sqrt(size) * 5

@@ -17,8 +17,8 @@ LEGEND = (
     " Grey: another method is at least as good in both."
 )
 MOST_DECIMALS = 5
-LONG = 50
-"""A LaTeX table of more rows breaks over pages."""
+ROWS_A_PAGE = 50
+"""A LaTeX table with more rows may break over pages."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +26,31 @@ class Cell:
     """One entry: text, or a mean and its deviation."""
 
     text: str = ""
-    """The mean, if there is a deviation."""
+    """The mean, if `std` is not empty."""
     std: str = ""
     bold: bool = False
     italic: bool = False
     colour: str | None = None
     """red or grey."""
     value: float | None = None
-    """By which a reader sorts."""
+    """The number by which the page sorts; None for text."""
     note: str = ""
-    """Shown when one points at it."""
+    """A text that the page shows when a reader points at the cell."""
 
     @property
     def plain(self) -> str:
-        """Without marks."""
+        """The text without bold, italic and colour."""
         return f"{self.text}{PLUS_MINUS}{self.std}" if self.std else self.text
 
     @property
     def numeric(self) -> bool:
-        """Whether it is a number."""
+        """Whether the cell holds a number."""
         return self.value is not None
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table; `name` is that of its files."""
+    """A table; its files have `name` as their name."""
 
     name: str
     title: str
@@ -58,22 +58,22 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     caption: str = ""
     groups: Sequence[tuple[str, int]] = ()
-    """Above the columns: what spans how many of them."""
+    """Headings above the columns, and how many columns each spans."""
     rules: frozenset[int] = field(default_factory=frozenset)
-    """Rows above which a line stands."""
+    """Rows with a line above them."""
     row_tags: Sequence[Sequence[str]] = ()
-    """What each row is about, as `task:...`, `method:...` or `verdict:...`: by this the page filters."""
+    """What each row is about, as `task:...`, `method:...` or `verdict:...`; the page filters by these."""
     column_tags: Sequence[str] = ()
-    """The same of each column; empty for a label."""
+    """The same for each column; empty for a column of labels."""
 
     def full_columns(self) -> list[str]:
-        """Columns with their group's name, for formats in which nothing spans."""
+        """Columns with the name of their group, for formats without spans."""
         above = [text for text, span in self.groups for _ in range(span)] or [""] * len(self.columns)
         return [f"{group}: {column}" if group else column for group, column in zip(above, self.columns, strict=True)]
 
 
 def number_texts(mean: float, std: float) -> tuple[str, str]:
-    """As the paper prints: two significant digits of the mean, as many decimals of the deviation, no needless zeros.
+    """Two significant digits of the mean and as many decimals of the deviation, as the paper prints them.
 
     >>> number_texts(0.331, 0.18), number_texts(863.0, 377.6), number_texts(7.96, 6.5)
     (('0.33', '0.18'), ('860', '378'), ('8.0', '6.5'))
@@ -86,7 +86,7 @@ def number_texts(mean: float, std: float) -> tuple[str, str]:
 
 
 def _trim(text: str) -> str:
-    """Without the zeros at the end, but with one decimal.
+    """A number without zeros at its end, but with one decimal.
 
     >>> _trim("0.90"), _trim("8.0"), _trim("-0.00")
     ('0.9', '8.0', '0.0')
@@ -96,7 +96,7 @@ def _trim(text: str) -> str:
 
 
 def number_cell(estimate: Estimate | None, note: str = "") -> Cell:
-    """The cell of an estimate; a dash where there is none."""
+    """The cell of an estimate; a dash if there is none."""
     if estimate is None:
         return Cell("–")
     mean, std = number_texts(estimate.mean, estimate.std)
@@ -107,7 +107,7 @@ def number_cell(estimate: Estimate | None, note: str = "") -> Cell:
 
 
 def markdown(table: Table) -> str:
-    """The table as GitHub shows it."""
+    """The table as GitHub's Markdown."""
     numeric = [any(row[k].numeric for row in table.rows) for k in range(len(table.columns))]
     lines = [f"## {escape_markdown(table.title)}", ""]
     lines.append("| " + " | ".join(map(escape_markdown, table.full_columns())) + " |")
@@ -128,13 +128,13 @@ def _markdown_cell(cell: Cell) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that shows as it is.
+    """Text without any markup of Markdown.
 
     >>> print(escape_markdown("a|b <i> *c*"))
     a\\|b &lt;i&gt; \\*c\\*
     """
     text = re.sub(r"([\\`*_\[\]|~#$!])", r"\\\1", " ".join(text.split()))
-    return re.sub(r"[<>]", lambda found: html.escape(found[0]), text.replace("&", "&amp;"))
+    return re.sub(r"[<>]", lambda match: html.escape(match[0]), text.replace("&", "&amp;"))
 
 
 # ---- LaTeX ---------------------------------------------------------------------------------------------------------
@@ -169,8 +169,8 @@ _LATEX = {
 
 
 def latex(table: Table) -> str:
-    """The table as the paper sets it; a long one may break over pages."""
-    kinds = "".join("c" if any(row[k].numeric for row in table.rows) else "l" for k in range(len(table.columns)))
+    """The table in the paper's layout; a long one may break over pages."""
+    alignments = "".join("c" if any(row[k].numeric for row in table.rows) else "l" for k in range(len(table.columns)))
     caption = rf"\caption{{{escape_latex(' '.join(filter(None, (table.title + '.', table.caption))))}}}"
     head = [r"\toprule"]
     if table.groups:
@@ -181,12 +181,12 @@ def latex(table: Table) -> str:
     for k, row in enumerate(table.rows):
         body += [r"\midrule"] if k in table.rules else []
         body.append(" & ".join(map(_latex_cell, row)) + r" \\")
-    if len(table.rows) > LONG:
-        opening = [rf"\begin{{longtable}}{{{kinds}}}", caption + r"\\", *head, r"\endhead"]
+    if len(table.rows) > ROWS_A_PAGE:
+        opening = [rf"\begin{{longtable}}{{{alignments}}}", caption + r"\\", *head, r"\endhead"]
         closing = [r"\bottomrule", r"\end{longtable}"]
     else:
         opening = [r"\begin{table*}[t]", r"\centering", caption, r"\resizebox{\textwidth}{!}{%"]
-        opening += [rf"\begin{{tabular}}{{{kinds}}}", *head]
+        opening += [rf"\begin{{tabular}}{{{alignments}}}", *head]
         closing = [r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]
     first = [
         "% needs amsmath, booktabs, graphicx, longtable, xcolor",
@@ -209,7 +209,7 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def escape_latex(text: str) -> str:
-    """Text that shows as it is.
+    """Text without any command of LaTeX.
 
     >>> print(escape_latex("50 % of x_1 & β"))
     50 \\% of x\\_1 \\& $\\beta$
@@ -231,12 +231,12 @@ caption, p { text-align: left; max-width: 60rem }
 
 
 def html_table(table: Table) -> str:
-    """The `<table>` alone."""
+    """The `<table>` element, for use in a page."""
     lines = ["<table>", "<thead>"]
     if table.groups:
-        spans = [f'<th colspan="{span}" scope="colgroup">{escape_html(text)}</th>' for text, span in table.groups]
+        spans = [f'<th colspan="{span}" scope="colgroup">{html.escape(text)}</th>' for text, span in table.groups]
         lines.append(f"<tr>{''.join(spans)}</tr>")
-    heads = "".join(f'<th scope="col">{escape_html(column)}</th>' for column in table.columns)
+    heads = "".join(f'<th scope="col">{html.escape(column)}</th>' for column in table.columns)
     lines += [f"<tr>{heads}</tr>", "</thead>", "<tbody>"]
     for k, row in enumerate(table.rows):
         attribute = ' class="rule"' if k in table.rules else ""
@@ -245,26 +245,21 @@ def html_table(table: Table) -> str:
 
 
 def html_document(table: Table) -> str:
-    """A page of its own."""
-    title = escape_html(table.title)
+    """A whole page with one table."""
+    title = html.escape(table.title)
     return (
         f'<!doctype html>\n<html lang="en-GB"><head><meta charset="utf-8"><title>{title}</title>\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
-        f"<body><h1>{title}</h1>\n<div>{html_table(table)}</div>\n<p>{escape_html(table.caption)}</p></body></html>\n"
+        f"<body><h1>{title}</h1>\n<div>{html_table(table)}</div>\n<p>{html.escape(table.caption)}</p></body></html>\n"
     )
 
 
 def _html_cell(cell: Cell) -> str:
     flags = (("number", cell.numeric), ("bold", cell.bold), ("italic", cell.italic), (cell.colour or "", True))
     classes = " ".join(name for name, on in flags if on and name)
-    text = escape_html(cell.plain)
+    text = html.escape(cell.plain)
     if cell.numeric:
-        text = re.sub(r"^-", "−", text)  # the typographer's minus
+        text = re.sub(r"^-", "−", text)  # a real minus sign
     attributes = f' class="{classes}"' if classes else ""
-    attributes += f' title="{escape_html(cell.note)}"' if cell.note else ""
+    attributes += f' title="{html.escape(cell.note)}"' if cell.note else ""
     return f"<td{attributes}>{text}</td>"
-
-
-def escape_html(text: str) -> str:
-    """Text that shows as it is, also within an attribute."""
-    return html.escape(text, quote=True)

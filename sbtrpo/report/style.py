@@ -1,4 +1,4 @@
-"""How methods look, in every figure and on the page: Okabe and Ito's colours, which the colour-blind tell apart."""
+"""How methods look in figures and on the page. Colour-blind readers can tell Okabe and Ito's colours apart."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MARKERS = {SOLID: "o", DASHED: "s", DOTTED: "^"}
 
 @dataclass(frozen=True)
 class Look:
-    """Colour and line of a method; equal colours differ in their lines."""
+    """Colour and line of a method; methods of the same colour have different lines."""
 
     colour: str
     line: str = SOLID
 
     @property
     def marker(self) -> str:
-        """For points, where there are no lines."""
+        """The marker of a figure that shows points instead of lines."""
         return MARKERS[self.line]
 
 
@@ -50,10 +50,10 @@ LOOKS = {
 
 
 def look(variant: Variant) -> Look:
-    """A variant's look: its method's, with a line of its own where it is not the method as published.
+    """A variant's look: its method's colour, with a dotted line if its settings are not the default.
 
     >>> look(Variant("cpo")).line, look(Variant("cpo", (("cost_limit", 15.0),))).line
     ('solid', 'dotted')
     """
-    own = LOOKS.get(variant.algo, Look(GREY, DOTTED))
-    return own if variant.plain else Look(own.colour, DOTTED)
+    published = LOOKS.get(variant.algo, Look(GREY, DOTTED))
+    return published if variant.plain else Look(published.colour, DOTTED)

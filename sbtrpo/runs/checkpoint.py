@@ -1,7 +1,7 @@
-"""Checkpoints: nested dicts of arrays and plain values in a folder each, written all or not at all.
+"""Checkpoints: nested dicts of arrays and plain values, each in a folder that is written wholly or not at all.
 
-A checkpoint holds `state.safetensors`, all arrays, and `state.json`, everything else: how the state is nested, its
-plain values, a format version and SHA-256 digests. Reading one runs no code from it.
+A checkpoint has two files. `state.safetensors` holds all arrays. `state.json` holds the nesting, the plain values, a
+format version and SHA-256 digests. Reading a checkpoint never runs code from it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from sbtrpo.files import UNFINISHED, sync_folder, write_synced
 
 VERSION = 1
 ARRAYS, STRUCTURE = "state.safetensors", "state.json"
-_REPLACED = ".old-"  # like UNFINISHED, prefix of a folder that a kill may leave behind
+_REPLACED = ".old-"  # prefix of a folder that a kill may leave behind, like UNFINISHED
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class DamagedCheckpoint(UserError):  # noqa: N818
-    """A checkpoint that cannot be trusted: a part is missing, altered or of another format."""
+    """A checkpoint that cannot be trusted: a file is missing, altered or of another format."""
 
 
-def _damaged(folder: Path, wrong: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {wrong}")
+def _damaged(folder: Path, reason: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {reason}")
 
 
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
 
 
 def save(folder: Path, state: Mapping[Any, Any]) -> Path:
-    """Write `state` as a checkpoint, replacing one of the same name; returns the folder.
+    """Write `state` as a checkpoint and replace an older one of that name; returns the folder.
 
-    Leaves are torch tensors, NumPy arrays and scalars, and str, int, float, bool and None; between them may be dicts
-    with keys of str or int, lists and tuples. All come back as what they were, tensors on the CPU.
+    Leaves may be torch tensors, NumPy arrays and scalars, str, int, float, bool and None. They may be nested in lists,
+    tuples, and dicts with keys of str or int. Each comes back with its type, and tensors come back on the CPU.
     """
     folder = Path(folder)
     arrays: Arrays = {}
@@ -69,7 +69,7 @@ def save(folder: Path, state: Mapping[Any, Any]) -> Path:
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """The state of a checkpoint; raises `DamagedCheckpoint` unless it is what was saved."""
+    """The state of a checkpoint; raises `DamagedCheckpoint` if it is not what was saved."""
     folder = Path(folder)
     structure, arrays_sha256 = _read_structure(folder)
     tensor_bytes = _read(folder, ARRAYS)
@@ -78,7 +78,7 @@ def load(folder: Path) -> dict[str, Any]:
     try:
         state = _decode(structure, safetensors.numpy.load(tensor_bytes))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
-        # Only a file made by other means gets here: the digests hold.
+        # The digests were right, so another program wrote this file.
         raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({error!r})") from error
     if not isinstance(state, dict):
         raise _damaged(folder, f"{STRUCTURE} holds no state")
@@ -86,7 +86,7 @@ def load(folder: Path) -> dict[str, Any]:
 
 
 def _put_in_place(unfinished: Path, folder: Path) -> None:
-    """Rename, so that at every moment a whole checkpoint is there, under its name or as the replaced one."""
+    """Rename the new folder; at every moment a whole checkpoint exists, under its name or with the prefix `.old-`."""
     replaced = folder.with_name(f"{_REPLACED}{folder.name}")
     if folder.exists():
         _remove(replaced)
@@ -111,7 +111,7 @@ def _read(folder: Path, name: str) -> bytes:
 
 
 def _read_structure(folder: Path) -> tuple[Any, str]:
-    """The checked structure, and the digest that the arrays must have."""
+    """The structure, checked by its digest, and the digest that the arrays must have."""
     content = _read(folder, STRUCTURE)
     try:
         description = json.loads(content)
@@ -136,7 +136,7 @@ def _json(value: Any) -> bytes:
 
 
 # ---- state <-> JSON and arrays ---------------------------------------------------------------------------------------
-# Plain values stand for themselves. What JSON does not know is an object with one key that begins with $.
+# Plain values are stored as they are. A type that JSON lacks becomes an object with one key that begins with $.
 
 
 def _encode(value: Any, path: str, arrays: Arrays) -> Any:
@@ -144,7 +144,7 @@ def _encode(value: Any, path: str, arrays: Arrays) -> Any:
         return _encode_tensor(value, path, arrays)
     if isinstance(value, np.ndarray):
         return {"$numpy": _store(value, path, arrays)}
-    if isinstance(value, np.generic):  # before float, which np.float64 also is
+    if isinstance(value, np.generic):  # before float, because np.float64 is a float too
         return {"$scalar": _store(np.asarray(value), path, arrays)}
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, arrays)
@@ -168,18 +168,18 @@ def _encode_mapping(value: Mapping[Any, Any], path: str, arrays: Arrays) -> Any:
     items = [(key, _encode(item, f"{path}/{key}", arrays)) for key, item in value.items()]
     if all(isinstance(key, str) and not key.startswith("$") for key in value):
         return dict(items)
-    return {"$dict": [list(item) for item in items]}  # JSON's keys are strings: 0 would come back as "0"
+    return {"$dict": [list(item) for item in items]}  # JSON has only string keys: 0 would come back as "0"
 
 
 def _encode_tensor(value: torch.Tensor, path: str, arrays: Arrays) -> Any:
     value = value.detach().cpu()
-    if value.dtype == torch.bfloat16:  # which NumPy lacks
+    if value.dtype == torch.bfloat16:  # NumPy has no such type
         return {"$bfloat16": _store(value.contiguous().view(torch.int16).numpy(), path, arrays)}
     return {"$torch": _store(value.numpy(), path, arrays)}
 
 
 def _store(value: NDArray[Any], path: str, arrays: Arrays) -> str:
-    """Put an array among those to be written; returns its name there."""
+    """Add a copy of an array to those that will be written; returns its name among them."""
     if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
         raise TypeError(
             f"a checkpoint cannot hold the array of {value.dtype} at {path}; use booleans, integers or floats"
@@ -187,7 +187,7 @@ def _store(value: NDArray[Any], path: str, arrays: Arrays) -> str:
     name = path
     while name in arrays:  # {"a": {"b": x}, "a/b": y}
         name += "'"
-    # In C order and native bytes: safetensors writes the memory as it lies, whatever the strides say.
+    # safetensors writes the memory as it is and ignores strides, so the copy has C order and native bytes.
     arrays[name] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
     return name
 
@@ -205,7 +205,7 @@ def _decode(value: Any, arrays: Arrays) -> Any:
 
 
 _DECODERS: dict[str, Callable[[Any, Arrays], Any]] = {
-    "$numpy": lambda name, arrays: arrays[name].copy(),  # a copy may be written to, whatever safetensors returns
+    "$numpy": lambda name, arrays: arrays[name].copy(),  # a copy can be written to, which safetensors does not promise
     "$scalar": lambda name, arrays: arrays[name][()],
     "$torch": lambda name, arrays: torch.from_numpy(arrays[name].copy()),
     "$bfloat16": lambda name, arrays: torch.from_numpy(arrays[name].copy()).view(torch.bfloat16),
@@ -219,10 +219,11 @@ _DECODERS: dict[str, Callable[[Any, Arrays], Any]] = {
 
 
 class CheckpointStore:
-    """The checkpoints of one run: `epoch-000123` and so on in a folder.
+    """The checkpoints of one run: a folder with `epoch-000123` and so on.
 
-    Kept are the last `keep_last`, one in `keep_every` epochs (0: none of these), and the best: that of the highest
-    score, the later of two alike. A score stands in its checkpoint, so that there is no index to fall out of step.
+    The store keeps the last `keep_last`, those whose epoch is a multiple of `keep_every` (0: none of these), and the
+    best one. The best has the highest score; of two equal scores the later counts. Each score is stored in its
+    checkpoint, so that no separate index can be out of date.
     """
 
     def __init__(self, folder: Path, keep_last: int = 2, keep_every: int = 100) -> None:
@@ -237,7 +238,7 @@ class CheckpointStore:
         self._scores = {epoch: _score(path) for epoch, path in self._paths().items()}
 
     def save(self, epoch: int, state: Mapping[Any, Any], score: float | None = None) -> Path:
-        """Write the checkpoint of an epoch, then remove what need not be kept."""
+        """Write the checkpoint of an epoch, then remove those that are no longer kept."""
         if epoch < 0:
             raise ValueError(f"epoch must be at least 0, got {epoch}")
         score = None if score is None else float(score)
@@ -247,17 +248,17 @@ class CheckpointStore:
         return path
 
     def prune(self) -> None:
-        """Remove the checkpoints that the policy does not keep, and what interrupted writes left behind."""
+        """Remove the checkpoints that are not kept, and what interrupted writes left behind."""
         self._clean()
         paths = self._paths()
         for epoch in sorted(set(paths) - self._kept()):
             rubbish = self.folder / f"{UNFINISHED}{paths[epoch].name}"
-            paths[epoch].rename(rubbish)  # first: half a checkpoint never bears its name
+            paths[epoch].rename(rubbish)  # first, so that half a checkpoint never has its name
             shutil.rmtree(rubbish)
             self._scores.pop(epoch, None)
 
     def load_latest(self) -> tuple[int, dict[str, Any], list[str]]:
-        """The newest intact checkpoint: its epoch, its state, and a note on each damaged one that was passed over."""
+        """The newest intact checkpoint: its epoch, its state, and a note on each damaged one that is newer."""
         notes: list[str] = []
         for epoch, path in sorted(self._paths().items(), reverse=True):
             try:
@@ -272,9 +273,9 @@ class CheckpointStore:
         raise FileNotFoundError(f"there is no checkpoint in {self.folder}; begin the run anew")
 
     def load(self, which: Literal["last", "best"] | int = "last") -> tuple[int, dict[str, Any]]:
-        """A checkpoint and its epoch: the last one, the best by score, or that of an epoch.
+        """An epoch and the state of its checkpoint: the last one, the best by score, or that of a given epoch.
 
-        Unlike `load_latest`, this never gives another one than was asked for: a damaged one raises.
+        Unlike `load_latest`, this raises if that checkpoint is damaged, and never loads another one instead.
         """
         epochs = self.epochs()
         if not epochs:
@@ -287,12 +288,12 @@ class CheckpointStore:
         return int(epoch), _state(self._paths()[int(epoch)])
 
     def epochs(self) -> list[int]:
-        """Epochs of which there is a checkpoint, in order."""
+        """The epochs that have a checkpoint, in order."""
         return sorted(self._paths())
 
     @property
     def best(self) -> int | None:
-        """The epoch with the highest score; None if there is no score."""
+        """The epoch with the highest score; None if no checkpoint has one."""
         scored = [(s, e) for e, s in self._scores.items() if s is not None and not math.isnan(s)]
         return max(scored)[1] if scored else None
 
@@ -304,24 +305,27 @@ class CheckpointStore:
         return kept if self.best is None else kept | {self.best}
 
     def _paths(self) -> dict[int, Path]:
-        """Where each epoch's checkpoint is; one whose replacement was interrupted counts under its old name."""
-        found: dict[int, Path] = {}
+        """The folder of each epoch's checkpoint; if a replacement was interrupted, this is the `.old-` folder."""
+        paths: dict[int, Path] = {}
         for prefix in (_REPLACED, ""):
             for path in self.folder.glob(f"{prefix}epoch-*"):
                 if match := re.fullmatch(rf"{re.escape(prefix)}epoch-(\d{{6,}})", path.name):
-                    found[int(match[1])] = path
-        return found
+                    paths[int(match[1])] = path
+        return paths
 
     def _clean(self) -> None:
-        """Only a writer may do this: what looks left behind may be another process's write under way."""
+        """Remove or restore what interrupted writes left behind.
+
+        Only a writer may do this: for a reader, such a folder may be a write of another process that still goes on.
+        """
         for path in self.folder.glob(f"{UNFINISHED}*"):
             shutil.rmtree(path)
         for path in self.folder.glob(f"{_REPLACED}epoch-*"):
-            name = path.with_name(path.name.removeprefix(_REPLACED))
-            if name.exists():
+            original = path.with_name(path.name.removeprefix(_REPLACED))
+            if original.exists():
                 shutil.rmtree(path)
             else:
-                path.rename(name)
+                path.rename(original)
 
 
 def _score(path: Path) -> float | None:

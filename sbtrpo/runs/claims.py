@@ -1,9 +1,9 @@
-"""Who works on a run: whoever trains one holds a claim on its folder, so that no two processes ever do.
+"""Who works on a run: a process that trains it holds a claim on its folder, so that no two processes do so at once.
 
-A claim is a small file in the run's folder, named after its holder, who touches it every few seconds. One that is not
-touched for a minute, or whose process is known to be gone, counts no longer. To claim, one writes such a file first and
-looks for others then: of two who claim at once at most one succeeds, on any file system where a file that was
-created is seen by those who look later.
+A claim is a small file in the run's folder, and its holder touches it every few seconds. A claim is stale if nobody
+has touched it for a minute, or if its process is known to be gone. A process that wants to claim a run first writes
+its file and then looks for other claims. Of two processes that do so at once, at most one succeeds. For this, the file
+system must show a new file to all who look later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Self
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
-"""Without a touch for so long, a claim counts no longer."""
+"""A claim that nobody touches for this long is stale."""
 LOST = 76
 """Exit status of a process whose claim was taken over."""
 
@@ -32,7 +32,7 @@ class Busy(Exception):  # noqa: N818
 
 
 class Claim:
-    """The right to work on a run; use it as a context manager.
+    """The right to work on a run; used as a context manager.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -71,15 +71,15 @@ class Claim:
             try:
                 os.utime(self._path)
             except FileNotFoundError:
-                # This process stood still for so long that another one took over; whatever it wrote would do harm.
+                # This process was paused for so long that another one took over; it must not write anything now.
                 print(f"the claim on {self.folder} was taken over; stopping at once", file=sys.stderr, flush=True)
                 os._exit(LOST)
-            except OSError:  # the file system is away for a moment; the claim may outlast that
+            except OSError:  # the file system may be back before the claim is stale
                 continue
 
 
 def holder(folder: str | Path, besides: Path | None = None) -> str | None:
-    """Who works on a run; None if nobody does. Claims that count no longer are removed."""
+    """The process that works on a run, in words; None if there is none. Removes stale claims."""
     folder = Path(folder)
     for path in folder.glob("claim-*.json"):
         if path == besides:
@@ -92,7 +92,7 @@ def holder(folder: str | Path, besides: Path | None = None) -> str | None:
         except ValueError:
             content = {}
         if age > STALE_SECONDS or _is_gone(content):
-            with contextlib.suppress(OSError):  # whoever only looks may not be allowed to tidy up
+            with contextlib.suppress(OSError):  # a reader may have no right to remove files
                 path.unlink()
         else:
             return f"process {content.get('pid', 'unknown')} on {content.get('host', 'an unknown host')}"
@@ -100,13 +100,13 @@ def holder(folder: str | Path, besides: Path | None = None) -> str | None:
 
 
 def _now(folder: Path) -> float:
-    """The time by the clock of the folder's file system, which need not be this machine's."""
+    """The time by the clock of the folder's file system, which may differ from this machine's."""
     probe = folder / f".clock-{uuid.uuid4().hex[:12]}"
     try:
         probe.touch()
         now = probe.stat().st_mtime
         probe.unlink()
-    except OSError:  # a folder that one may only read
+    except OSError:  # the folder is read-only
         return time.time()
     return now
 
@@ -126,15 +126,15 @@ def _is_gone(content: dict[str, object]) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """Whether the process has ended and only waits for its parent to notice."""
+    """Whether the process has ended and its parent has not yet taken notice."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False
 
 
 def _here() -> str:
-    """The machine; containers count as machines of their own, since process numbers are their own."""
-    space = ""
+    """A name for this machine. A container is a separate machine here, because it numbers its processes itself."""
+    namespace = ""
     with contextlib.suppress(OSError):
-        space = os.readlink("/proc/self/ns/pid")  # noqa: PTH115
-    return f"{platform.node()} {space}".strip()
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+    return f"{platform.node()} {namespace}".strip()

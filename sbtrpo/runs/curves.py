@@ -1,4 +1,4 @@
-"""The picture of a run's course: curves.png."""
+"""curves.png, the learning curves of one run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-PANELS = (  # colours of Okabe and Ito, which the colour-blind tell apart
+PANELS = (  # Okabe and Ito's colours: colour-blind readers can tell them apart
     ("reward", "reward", "#0072B2"),
     ("cost", "cost", "#D55E00"),
     ("safety_probability", "safety probability", "#009E73"),
@@ -25,7 +25,7 @@ SMOOTHING = 20
 
 def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
     """Reward, cost, safety probability and safe reward against steps, as a PNG."""
-    from matplotlib.figure import Figure  # here: it takes half a second, which a run's start need not wait for
+    from matplotlib.figure import Figure  # here, because this import would delay a run's start by half a second
 
     steps = metrics.get("steps", metrics.get("epoch", np.empty(0)))
     figure = Figure(figsize=(10, 6), dpi=130, layout="constrained")
@@ -45,7 +45,7 @@ def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
 
 def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], label: str, colour: str) -> None:
     axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
-    marker = "o" if len(steps) == 1 else None  # one point makes no line
+    marker = "o" if len(steps) == 1 else None  # a single point has no line
     axes.plot(steps, list(trailing_means(values)), color=colour, linewidth=1.8, marker=marker)
     axes.set_title(label, fontsize=10, loc="left")
     axes.grid(color="0.9", linewidth=0.6)
@@ -58,7 +58,7 @@ def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], 
 
 
 def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:
-    """The mean of each value and those before it in the window, NaNs left out."""
+    """For each value the mean over the window that ends with it, without NaNs."""
     for end in range(1, len(values) + 1):
         recent = values[max(0, end - window) : end]
         finite = recent[np.isfinite(recent)]

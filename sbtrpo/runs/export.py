@@ -1,12 +1,12 @@
-"""Trained policies for use elsewhere, as ONNX or TorchScript: observation statistics, network and action bounds in one.
+"""Exports a policy as ONNX or TorchScript: observation statistics, network and action bounds in one file.
 
     action = clip(low + (outputs + 1) (high - low) / 2, low, high)     outputs = network((observation - mean) / std)
 
-A file takes raw observations, (batch, observation size), and gives actions that the environment takes as they are,
-(batch, action size), always within its bounds; for a choice among n actions it gives their numbers, (batch,).
+The file maps raw observations, (batch, observation size), to actions within the environment's bounds, (batch, action
+size). If the policy chooses among n actions, it gives the numbers of the chosen ones, (batch,).
 
-A stochastic policy takes its randomness as a second input, `noise`, so that whoever deploys it decides on generator and
-seed: (batch, outputs) standard normal numbers, or Gumbel's for a choice among actions. With zeros it is deterministic.
+A stochastic policy has a second input, `noise`, so that its user decides on the generator and the seed. Its shape is
+(batch, outputs). Its entries are standard normal, or Gumbel's for a choice among actions. Zeros make it deterministic.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from sbtrpo.runs.folder import RunFolder
 Format: TypeAlias = Literal["onnx", "torchscript"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 OPSET, IR_VERSION = 17, 8
-"""Of ONNX: what runtimes since 2022 read."""
+"""Versions of the ONNX format that runtimes since 2022 can read."""
 DESCRIPTION = "description.json"
-"""Name of the TorchScript file's extra part; ONNX has the same entries as metadata."""
+"""Name of the extra file inside a TorchScript file; an ONNX file has the same entries as metadata."""
 
 
 def export(
@@ -42,21 +42,21 @@ def export(
     deterministic: bool = True,
     which: Literal["last", "best"] | int = "last",
 ) -> Path:
-    """Write a run's policy as one file that needs nothing of this package; returns its path.
+    """Write a run's policy as one file that can be used without this package; returns its path.
 
     Args:
         run: the run's folder.
         format: `onnx` or `torchscript`.
         out: where the file goes; by default `policy.onnx` or `policy.pt` in the run's folder.
-        deterministic: act by the policy's mean; otherwise the file has a second input, `noise`.
-        which: the last checkpoint, the best one, or that of an epoch.
+        deterministic: act by the policy's mean; if False, the file has a second input, `noise`.
+        which: the last checkpoint, the best one, or that of a given epoch.
 
     >>> import tempfile, torch, warnings
     >>> from sbtrpo import TrainConfig, train
     >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=200)
     >>> path = export(train(config, out=tempfile.mkdtemp(), quiet=True), "torchscript")
     >>> with warnings.catch_warnings():
-    ...     warnings.simplefilter("ignore")  # torch has other plans for TorchScript
+    ...     warnings.simplefilter("ignore")  # torch deprecates TorchScript
     ...     policy = torch.jit.load(path)
     >>> policy(torch.zeros(3, 2)).shape
     torch.Size([3, 2])
@@ -74,7 +74,7 @@ def export(
 
 
 def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
-    """What a user of the file must know."""
+    """What the user of an exported file must know, as its metadata."""
     noise = "Gumbel(0, 1)" if policy.head.discrete else "Normal(0, 1)"
     return {
         "observation_size": str(len(policy.normaliser.mean)),
@@ -90,7 +90,7 @@ def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
 
 
 class Network(torch.nn.Module):
-    """A policy as a module: raw observations, and noise unless it is deterministic, to actions."""
+    """A policy as a module that maps raw observations, and noise unless it is deterministic, to actions."""
 
     mean: Tensor
     std: Tensor
@@ -116,13 +116,13 @@ class Network(torch.nn.Module):
         self.layers = torch.nn.Sequential(*layers[:-1])
 
     def forward(self, observation: Tensor, noise: Tensor | None = None) -> Tensor:
-        """(batch, observation size), and (batch, outputs), to actions."""
-        # In double precision, as in training: a sensor that hardly varies is the difference of two large numbers.
+        """`observation` is (batch, observation size), `noise` (batch, outputs)."""
+        # In double precision, as in training: for a sensor that hardly varies, this subtracts two large, near numbers.
         inputs = ((observation.to(torch.float64) - self.mean) / self.std).to(torch.float32)
         return self.head(self.layers(inputs), noise)
 
     def head(self, outputs: Tensor, noise: Tensor | None) -> Tensor:
-        """From the network's outputs to actions as the environment takes them."""
+        """Turn the network's outputs into actions within the environment's bounds."""
         if self.discrete:
             return torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
         action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
@@ -135,7 +135,7 @@ def to_torchscript(policy: Policy, deterministic: bool, about: Mapping[str, str]
     network = Network(policy).eval()
     batch = torch.zeros(2, len(policy.normaliser.mean)), torch.zeros(2, policy.head.outputs)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch deprecates TorchScript, which its C++ users still load
+        warnings.simplefilter("ignore")  # torch deprecates TorchScript, but C++ programs still load it
         trace: Any = torch.jit.trace  # untyped
         traced = trace(network, batch[:1] if deterministic else batch)
         return bytes(traced.save_to_buffer(_extra_files={DESCRIPTION: json.dumps(dict(about))}))
@@ -150,10 +150,7 @@ def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> by
     helper, kinds = onnx.helper, onnx.TensorProto
     size, outputs, discrete = len(policy.normaliser.mean), policy.head.outputs, policy.head.discrete
     statistics = policy.normaliser
-    constants: dict[str, Any] = {
-        "mean": statistics.mean,
-        "std": np.sqrt(statistics.var + statistics.EPSILON),
-    }
+    constants: dict[str, Any] = {"mean": statistics.mean, "std": np.sqrt(statistics.var + statistics.EPSILON)}
     nodes = [
         helper.make_node("Sub", ["observation", "mean"], ["centred"]),
         helper.make_node("Div", ["centred", "std"], ["scaled"]),
@@ -184,7 +181,7 @@ def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> by
 
 
 def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, constants: dict[str, Any]) -> list[Any]:
-    """From the network's outputs to actions, as in `Network.head`."""
+    """The nodes that turn the network's outputs into actions, as `Network.head` does; extends `constants`."""
     if policy.head.discrete:
         perturbed = [] if deterministic else [helper.make_node("Add", [outputs, "noise"], ["perturbed"])]
         chosen = outputs if deterministic else "perturbed"

@@ -6,7 +6,7 @@ method.py         likewise the method
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
-episodes.parquet  one row an episode
+episodes.parquet  one row an episode: a folder of Parquet parts, to be read as one table (see `sbtrpo.runs.tables`)
 tensorboard/      all numbers of both tables, for TensorBoard
 checkpoints/      see `sbtrpo.runs.checkpoint`
 summary.json      the result, with versions, host and duration

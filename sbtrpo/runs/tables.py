@@ -1,11 +1,14 @@
-"""The tables of a run's folder: rows of epochs as CSV, episodes as Parquet."""
+"""The tables of a run's folder: rows of epochs as CSV, episodes as a folder of Parquet parts."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +18,16 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import sync_folder, write_atomically
+from sbtrpo.files import UNFINISHED, sync_folder, write_atomically
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; the others are floats."""
+_PART = re.compile(r"(\d+)-(\d+)\.parquet")
+_BECOMING = ".parts-"  # prefix of the folder that an older version's file is moved into
+FANOUT = 16
+"""This many parts of a size become one, which is that many times as large."""
+LARGEST = FANOUT**4
+"""Rows from which on a part is not merged any more, so that a merge never holds much in memory."""
 
 
 class Table:
@@ -94,59 +103,244 @@ class Table:
         )
 
 
+@dataclass(frozen=True)
+class Part:
+    """A Parquet file with the episodes of epochs `first` to `last`."""
+
+    path: Path
+    first: int
+    last: int
+    rows: int
+
+
 class Episodes:
-    """A Parquet file of episodes. Parquet cannot grow, so it is written anew from memory: some 20,000 rows a run."""
+    """A folder of Parquet files, its parts, that are read as one table of episodes in the order of epochs.
+
+    Whoever reads a folder of Parquet files gets all rows: `pyarrow.parquet.read_table(run / "episodes.parquet")`. A
+    flush writes the new rows alone, as a part named by its first and last epoch. Now and then it takes the rows of
+    the latest parts into the new one (see `merged_from`): of n rows each is written O(log n) times, and O(log n) parts
+    below the largest size remain.
+
+    A kill at any moment loses nothing that was flushed. A part appears whole, and only then are those removed that it
+    covers; where both are there, the covering one counts and the next writer removes the others. Other programs do
+    not know this and may see those rows twice until then.
+
+    Runs of older versions have a file of this name. It becomes the first part when a writer comes. Between its two
+    renames the rows lie in a hidden folder beside the name, where readers look, too.
+
+    Only rows that are not yet flushed are held in memory. A resumed run has the rows of one that never stopped, but not
+    always the same parts: where these begin and end depends on when rows were flushed and rewound.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._tables: list[pyarrow.Table] = [pyarrow.parquet.read_table(path)] if path.exists() else []
-        self._dirty = False
+        self._becoming = path.with_name(f"{_BECOMING}{path.name}")
+        self._pending: list[pyarrow.Table] = []  # an epoch each
+        # What follows only a writer knows.
+        self._writing = False
+        self._parts: list[Part] = []
+        self._schema: pyarrow.Schema | None = None
 
     def add(self, epoch: int, episodes: Mapping[str, NDArray[Any]]) -> None:
         """Take in an epoch's episodes, (E,) arrays; `flush` brings them to the disk."""
         count = len(next(iter(episodes.values()), []))
         if not count:
             return
+        self._begin_writing()
         columns = {"epoch": np.full(count, epoch), **episodes}
         kinds = {name: np.int64 if name in INTEGERS else np.float64 for name in columns}
         table = pyarrow.table({name: np.asarray(values).astype(kinds[name]) for name, values in columns.items()})
-        if self._tables and table.schema != self._tables[0].schema:
-            raise ValueError(
-                f"{self.path.name} has the columns {self._tables[0].column_names}, these have {table.column_names}"
-            )
-        self._tables.append(table)
-        self._dirty = True
+        if self._schema is not None and table.schema != self._schema:
+            raise ValueError(f"{self.path.name} has the columns {self._schema.names}, these have {table.column_names}")
+        last = _last_epoch(self._pending[-1]) if self._pending else self._parts[-1].last if self._parts else None
+        if last is not None and epoch <= last:
+            raise ValueError(f"{self.path.name} goes on after epoch {last}, got epoch {epoch}; rewind the run first")
+        self._schema = table.schema
+        self._pending.append(table)
 
     def flush(self) -> None:
         """Bring what was added to the disk."""
-        if not self._dirty:
+        if not self._pending:
             return
-        # One chunk: the bytes then depend on the rows alone, not on how they came in.
-        self._tables = [pyarrow.concat_tables(self._tables).combine_chunks()]
-        buffer = io.BytesIO()
-        pyarrow.parquet.write_table(self._tables[0], buffer)
-        write_atomically(self.path, buffer.getvalue())
-        self._dirty = False
+        sizes = [part.rows for part in self._parts] + [sum(map(len, self._pending))]
+        first = merged_from(sizes)
+        merged = [_read(part.path) for part in self._parts[first:]]
+        written = self._write(pyarrow.concat_tables([*merged, *self._pending]))
+        self._parts, self._pending = [*self._parts[:first], written], []
+        self._remove_all_but_parts()
 
     def rewind(self, epoch: int) -> None:
         """Drop the episodes of all epochs after `epoch`."""
-        kept = [table.filter(pyarrow.array(table["epoch"].to_numpy() <= epoch)) for table in self._tables]
-        before, self._tables = self._tables, [table for table in kept if len(table)]
-        if sum(map(len, before)) == sum(map(len, self._tables)):
-            return
-        self._dirty = True
-        if self._tables:
-            self.flush()
-        else:
-            self.path.unlink(missing_ok=True)
-            self._dirty = False
+        self._begin_writing()
+        self._pending = [table for table in self._pending if _last_epoch(table) <= epoch]
+        kept = [part for part in self._parts if part.first <= epoch]
+        if kept and kept[-1].last > epoch:
+            table = _read(kept[-1].path)
+            kept[-1] = self._write(table.filter(pyarrow.array(table["epoch"].to_numpy() <= epoch)))
+        self._parts = kept
+        self._remove_all_but_parts()
+        if not kept and not self._pending:  # the next row decides which columns there are
+            self._schema = None
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Every column, with episodes that are not yet written."""
-        if not self._tables:
+        tables = [*self._read_all(), *self._pending]
+        if not tables:
             return {}
-        table = pyarrow.concat_tables(self._tables)
+        table = pyarrow.concat_tables(tables)
         return {name: table[name].to_numpy() for name in table.column_names}
+
+    # ---- reading -------------------------------------------------------------------------------------------------
+
+    def _read_all(self) -> list[pyarrow.Table]:
+        """What is on the disk, even while a writer merges parts after they were listed here."""
+        while True:
+            files = self._files()
+            try:
+                return [_read(path) for path in files]
+            except FileNotFoundError:
+                if self._files() == files:
+                    raise
+
+    def _files(self) -> list[Path]:
+        """The files that hold the rows, in order: an older version's one, or the parts that no other covers."""
+        for place in (self.path, self._becoming, self.path):  # twice, as the folder may just have got its name
+            if place.is_file():
+                return [place]
+            if place.is_dir():
+                with contextlib.suppress(FileNotFoundError):
+                    return _uncovered(place)
+        return []
+
+    # ---- writing -------------------------------------------------------------------------------------------------
+
+    def _begin_writing(self) -> None:
+        """Put in order what an older version or a kill has left; readers must not."""
+        if self._writing:
+            return
+        self._become_folder()
+        files = self._files()
+        footers = [_read(path, pyarrow.parquet.read_metadata) for path in files]
+        self._parts = [Part(path, *_epochs(path), footer.num_rows) for path, footer in zip(files, footers, strict=True)]
+        self._schema = footers[0].schema.to_arrow_schema() if footers else None
+        self._remove_all_but_parts()
+        self._writing = True
+
+    def _become_folder(self) -> None:
+        """Turn an older version's file into the first part: at any moment either name has the rows."""
+        self.path.with_name(f"{UNFINISHED}{self.path.name}").unlink(missing_ok=True)
+        if self.path.is_file():
+            name = _part_name(_read(self.path))
+            self._becoming.mkdir(exist_ok=True)
+            self.path.replace(self._becoming / name)
+            sync_folder(self._becoming)
+        if self._becoming.is_dir():
+            self._becoming.replace(self.path)
+            sync_folder(self.path.parent)
+
+    def _write(self, table: pyarrow.Table) -> Part:
+        name, buffer = _part_name(table), io.BytesIO()
+        # One chunk: the bytes then depend on the rows alone, not on how they came in.
+        pyarrow.parquet.write_table(table.combine_chunks(), buffer)
+        if not self.path.exists():
+            self.path.mkdir()
+            sync_folder(self.path.parent)
+        write_atomically(self.path / name, buffer.getvalue())
+        return Part(self.path / name, *_epochs(self.path / name), len(table))
+
+    def _remove_all_but_parts(self) -> None:
+        """Remove parts that are merged, cut or rewound, and files that a kill left unfinished.
+
+        The latest go first: if a kill comes between, all rows up to some epoch are left, and none after it.
+        """
+        if not self.path.exists():
+            return
+        counting = {part.path for part in self._parts}
+        for path in sorted(self.path.iterdir(), reverse=True):
+            if path not in counting and (path.name.startswith(UNFINISHED) or _PART.fullmatch(path.name)):
+                path.unlink()
+        if not counting and not any(self.path.iterdir()):
+            self.path.rmdir()
+
+
+def merged_from(sizes: Sequence[int]) -> int:
+    """Which parts a new one takes in: the index of the first of them, given the rows of all parts, the new one last.
+
+    A part's level is the logarithm of its rows to base 16, rounded down. The new part takes in those before it of lower
+    levels and, where it is the sixteenth of its own level, those of its level; then the same with what it has become.
+    So levels never rise from part to part, at most fifteen parts share a level, and rows that are written again rise by
+    a level or more. The largest parts are all of one level, which any number may share.
+
+    >>> merged_from([300, 4, 4, 1])  # nothing but the new part
+    3
+    >>> merged_from([300, 4, 4, 20])
+    1
+    >>> merged_from([300] + [1] * 16)
+    1
+    """
+    levels = [_level(rows) for rows in sizes[:-1]]
+    first, rows = len(levels), sizes[-1]
+    while True:
+        lower = first - sum(level < _level(rows) for level in levels[:first])
+        alike = lower - levels[:lower].count(_level(rows))
+        start = alike if lower - alike + 1 >= FANOUT and rows < LARGEST else lower
+        if start == first:
+            return first
+        first, rows = start, sum(sizes[start:])
+
+
+def _level(rows: int) -> int:
+    return (min(rows, LARGEST).bit_length() - 1) // (FANOUT.bit_length() - 1)
+
+
+def _uncovered(folder: Path) -> list[Path]:
+    """The parts in a folder in the order of epochs, without those that a longer one covers."""
+    parts: list[Path] = []
+    end = -1
+    for path in sorted((path for path in folder.iterdir() if _PART.fullmatch(path.name)), key=_longest_first):
+        first, last = _epochs(path)
+        if last <= end:
+            continue
+        if first <= end:
+            raise UserError(
+                f"{parts[-1]} and {path.name} both have episodes of epoch {first}, as if two commands had written"
+                " there; move one of them elsewhere, or train anew"
+            )
+        parts.append(path)
+        end = last
+    return parts
+
+
+def _longest_first(part: Path) -> tuple[int, int]:
+    first, last = _epochs(part)
+    return first, -last
+
+
+def _epochs(part: Path) -> tuple[int, int]:
+    """The first and the last epoch, by a part's name."""
+    match = _PART.fullmatch(part.name)
+    assert match is not None
+    return int(match[1]), int(match[2])
+
+
+def _part_name(table: pyarrow.Table) -> str:
+    """Digits enough that names sort in the order of epochs: pyarrow reads them so."""
+    epochs = table["epoch"].to_numpy()
+    return f"{epochs.min():08d}-{epochs.max():08d}.parquet"
+
+
+def _last_epoch(table: pyarrow.Table) -> int:
+    return int(table["epoch"].to_numpy().max())
+
+
+def _read(path: Path, read: Callable[[Path], Any] = pyarrow.parquet.read_table) -> Any:
+    """A part's rows, or its metadata; one that is damaged is named."""
+    try:
+        return read(path)
+    except pyarrow.ArrowInvalid as error:
+        raise UserError(
+            f"{path} is damaged ({error}); restore it from a copy, or delete it and go on without its episodes"
+        ) from error
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,8 @@
-"""A first look: a random policy in worlds side by side, then a trained one; numbers, curves and pictures from above."""
+"""The demo: a random policy in many worlds, then a trained one, with numbers, curves and pictures from above."""
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -29,25 +30,25 @@ Act = Callable[[Any], Any]
 
 
 class Tracks:
-    """What a picture from above shows of the first episodes of a pool that was just reset."""
+    """The layouts and the robots' paths in the first episodes of a pool, for a picture from above."""
 
     def __init__(self, task: Navigation) -> None:
         self._worlds, self.spec = task.worlds, task.spec
         self.objects: Floats = np.array(to_numpy(task.worlds.objects))
-        """(N, M, 3) where things stand when the episodes begin."""
+        """(N, M, 3) positions of the objects when the episodes begin."""
         self.trails: Floats = np.full((task.spec.episode_length, len(self.objects), 2), np.nan)
-        """(episode length, N, 2) where the robots are before each step; NaN once a world's episode is over."""
+        """(episode length, N, 2) positions of the robots before each step; NaN once a world's episode is over."""
 
     def record(self, step: int, running: NDArray[np.bool_]) -> None:
         """Note where the robots of the running worlds are.
 
-        To be called before the step is taken: the step that ends an episode also begins the next one.
+        This must be called before the step, because the step that ends an episode also begins the next one.
         """
         self.trails[step, running] = to_numpy(self._worlds.position)[running, :2]
 
 
 @dataclass(frozen=True)
-class Rollout:
+class FirstEpisodes:
     """The first episode of every world of a pool."""
 
     returns: Floats
@@ -55,7 +56,7 @@ class Rollout:
     costs: Floats
     """(N,)"""
     steps_per_second: float
-    """Environment steps of all worlds together."""
+    """Environment steps, summed over all worlds."""
     tracks: Tracks | None
     """None for tasks without a layout."""
 
@@ -71,18 +72,18 @@ def run_demo(
     seed: int = 0,
     out: str | Path = "demo.png",
     console: Console | None = None,
-) -> Rollout:
+) -> FirstEpisodes:
     """Roll out a random policy for one episode in every world; print what happened and save a picture.
 
     Args:
         task: a task id (see `sbtrpo.task_ids()`).
         worlds: how many worlds step together.
-        seed: of the worlds and of the actions.
-        out: where the picture goes, a name that ends in .png.
+        seed: seeds the worlds and the actions.
+        out: the picture's file name, which ends in .png.
         console: where the text goes; standard output if left out.
     """
     out = Path(out)
-    if out.suffix.lower() != ".png":  # said before the episode rather than after it
+    if out.suffix.lower() != ".png":  # before the episode, so that nobody waits for this error
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(out)!r}")
     space: Any = make_pool(task, worlds, seed).single_action_space
     rng = np.random.default_rng(seed)
@@ -95,25 +96,24 @@ def run_demo(
     return _show("a random policy", act, task, worlds, seed, out, console or Console())
 
 
-def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, console: Console) -> Rollout:
+def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, console: Console) -> FirstEpisodes:
     """Roll out a policy for one episode in every world; print what happened and save a picture."""
     pool = make_pool(task, worlds, seed)
     length = pool.spec.episode_length
     console.print(f"{task}: {who} in {worlds} worlds, one episode of at most {length} steps each", soft_wrap=True)
     with _progress(console) as progress:
         bar = progress.add_task("stepping", total=length)
-        rollout = roll_out(pool, seed, act, lambda: progress.advance(bar))
+        episodes = roll_out(pool, seed, act, lambda: progress.advance(bar))
         progress.update(bar, completed=length)
-    console.print(summary(rollout))
+    console.print(summary(episodes))
     if pool.faults:
         console.print(f"{pool.faults} simulations failed; their episodes were cut short and their worlds reset.")
-    if rollout.tracks is None:
+    if episodes.tracks is None:
         console.print(f"There is no picture from above for {task}: it has no layout.", soft_wrap=True)
     else:
-        title = f"{task}: {who}, seed {seed}"
-        _save_picture(rollout.tracks, rollout, title, out)
+        _save_picture(episodes.tracks, episodes, f"{task}: {who}, seed {seed}", out)
         console.print(f"Saved the worlds from above as {out}", soft_wrap=True, highlight=False, markup=False)
-    return rollout
+    return episodes
 
 
 def run_training_demo(
@@ -123,21 +123,21 @@ def run_training_demo(
     out: str | Path = "demo",
     console: Console | None = None,
 ) -> Path:
-    """A random policy, a short training with SB-TRPO, and what became of it; returns the run's folder.
+    """Show a random policy, train one with SB-TRPO for a while, and show it; returns the run's folder.
 
-    Leaves in `out`: `random.png` and `trained.png` (20 worlds from above), `curves.png`, and the run.
+    Writes to `out`: `random.png` and `trained.png` (20 worlds from above), `curves.png`, and the run.
 
     Args:
         task: a task id (see `sbtrpo.task_ids()`).
-        epochs: of 20,000 steps each.
-        seed: of worlds, network and noise.
-        out: a folder; an earlier demo in it is replaced.
+        epochs: how many, each with 20,000 steps.
+        seed: seeds worlds, network and noise.
+        out: a folder; an earlier demo there is replaced.
         console: where the text goes; standard output if left out.
     """
     console, out = console or Console(), Path(out)
     config = TrainConfig(task=task, seed=seed, total_steps=epochs * 20_000, advantage="mc-linear")
     before = run_demo(task, 20, seed, out / "random.png", console)
-    # An epoch is a rollout at the random policy's speed, and an update that takes half as long again.
+    # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
     minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
     console.print(
         f"\nNow {epochs} epochs of SB-TRPO, {config.total_steps:,} steps (the paper's runs have 20,000,000): about"
@@ -148,19 +148,20 @@ def run_training_demo(
     run = train(config, out / "run")
     policy = load_policy(run)
     console.print()
-    torch_seed = iter(range(10**9))
+    epochs_done = len((run / "metrics.csv").read_text().splitlines()) - 1  # Ctrl-C may have ended the training early
+    torch_seeds = itertools.count()
     _show(
-        f"SB-TRPO after {len(_epochs(run))} epochs",
-        lambda obs: policy.act(obs, seed=next(torch_seed)),
+        f"SB-TRPO after {epochs_done} epochs",
+        lambda obs: policy.act(obs, seed=next(torch_seeds)),
         task, 20, seed + 1, out / "trained.png", console,
     )  # fmt: skip
     if (run / "curves.png").exists():
         shutil.copy(run / "curves.png", out / "curves.png")
-    found = evaluate(run, episodes=100, seed=seed + 2)
-    low, high = found.safety_probability_interval
+    after = evaluate(run, episodes=100, seed=seed + 2)
+    low, high = after.safety_probability_interval
     console.print(
-        f"In 100 fresh episodes: reward {found.reward:.2f}, cost {found.cost:.1f}, safety probability"
-        f" {found.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}), safe reward {found.safe_reward:.2f}."
+        f"In 100 fresh episodes: reward {after.reward:.2f}, cost {after.cost:.1f}, safety probability"
+        f" {after.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}), safe reward {after.safe_reward:.2f}."
         f" The random policy: reward {before.returns.mean():.2f}, cost {before.costs.mean():.1f}.",
         soft_wrap=True,
     )
@@ -168,13 +169,8 @@ def run_training_demo(
     return run
 
 
-def _epochs(run: Path) -> list[str]:
-    """The rows of a run's metrics."""
-    return (run / "metrics.csv").read_text().splitlines()[1:]
-
-
-def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = lambda: None) -> Rollout:
-    """Play the first episode of every world with `act`, observations to actions; `after_step` is called once a step."""
+def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = lambda: None) -> FirstEpisodes:
+    """Play the first episode of every world; `after_step` is called after each step."""
     obs, _ = pool.reset(seed)
     n = pool.num_worlds
     tracks = Tracks(pool.task) if isinstance(pool.task, Navigation) else None
@@ -192,29 +188,29 @@ def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = l
             costs[first] = to_numpy(info["episode"]["cost"])[first]
             running &= ~first
         after_step()
-    return Rollout(returns, costs, n * steps / (time.perf_counter() - start), tracks)
+    return FirstEpisodes(returns, costs, n * steps / (time.perf_counter() - start), tracks)
 
 
-def summary(rollout: Rollout) -> Table:
-    """The numbers of a rollout, as a table."""
+def summary(episodes: FirstEpisodes) -> Table:
+    """The numbers that the demo prints."""
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("mean return", f"{rollout.returns.mean():z.2f}")
-    table.add_row("mean cost", f"{rollout.costs.mean():z.2f}")
-    table.add_row("safety probability", f"{rollout.safety_probability:.2f}")
-    table.add_row("environment steps per second", f"{rollout.steps_per_second:.0f}")
+    table.add_row("mean return", f"{episodes.returns.mean():z.2f}")
+    table.add_row("mean cost", f"{episodes.costs.mean():z.2f}")
+    table.add_row("safety probability", f"{episodes.safety_probability:.2f}")
+    table.add_row("environment steps per second", f"{episodes.steps_per_second:.0f}")
     return table
 
 
 def _progress(console: Console) -> Progress:
-    """A bar where someone watches; nothing in a pipe or a file."""
+    """A progress bar in a terminal; nothing in a pipe or a file."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _save_picture(tracks: Tracks, rollout: Rollout, title: str, out: Path) -> None:
-    from sbtrpo.envs.view.topdown import draw_worlds  # here: matplotlib would delay the first step by half a second
+def _save_picture(tracks: Tracks, episodes: FirstEpisodes, title: str, out: Path) -> None:
+    from sbtrpo.envs.view.topdown import draw_worlds  # here, so that matplotlib delays no first step
 
     out.parent.mkdir(parents=True, exist_ok=True)
-    draw_worlds(tracks.spec, tracks.objects, tracks.trails, rollout.returns, rollout.costs, out, title)
+    draw_worlds(tracks.spec, tracks.objects, tracks.trails, episodes.returns, episodes.costs, out, title)

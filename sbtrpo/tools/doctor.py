@@ -1,6 +1,6 @@
-"""What a bug report needs and what a newcomer is missing: versions, cores, GPU, OpenGL, extras and speed.
+"""Examines this machine: versions, cores, GPU, OpenGL, extras and speed, for newcomers and for bug reports.
 
-Every finding that is not as it should be comes with the command that mends it.
+Every finding that is not as it should be names the command that mends it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.media.video import ffmpeg
 from sbtrpo.tools.speed import measure_speed
 
-Status: TypeAlias = Literal["ok", "warning", "missing"]
+Severity: TypeAlias = Literal["ok", "warning", "missing"]
 
 SPEED_TASK, SPEED_WORLDS = "SafetyPointGoal2-v0", 20
 EXPECTED_RATIO = 0.7
-"""Of the physics' own speed, which the pool should reach on an idle machine."""
+"""The share of the physics engine's speed that a pool should reach on an idle machine."""
 PAPER_STEPS = 2e7
 LEAST_DISK = 2 * 2**30
-"""Bytes: a long run with its checkpoints takes some hundred megabytes."""
+"""Bytes; a long run with its checkpoints takes a few hundred megabytes."""
 _PACKAGES = ("sbtrpo", "torch", "mujoco", "numpy", "gymnasium")
 PURPOSES = {
     "onnx": "; for sbtrpo export --format onnx",
@@ -51,11 +51,11 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report."""
+    """One line of the doctor's table."""
 
     name: str
     value: str
-    status: Status = "ok"
+    status: Severity = "ok"
     remedy: str = ""
     """The command that mends it; empty when all is well."""
     optional: bool = False
@@ -63,7 +63,7 @@ class Finding:
 
 
 def examine(seconds: float = 10.0, folder: str | Path = "runs") -> list[Finding]:
-    """Look at everything; the speed test takes `seconds`, and `folder` is where runs would go."""
+    """Make all checks. The speed test takes `seconds`; `folder` is where runs would go."""
     if seconds < 0:
         raise ValueError(f"seconds must be at least 0, got {seconds:g}; 0 leaves the speed test out")
     checks: list[Callable[[], Iterable[Finding]]] = [
@@ -71,16 +71,16 @@ def examine(seconds: float = 10.0, folder: str | Path = "runs") -> list[Finding]
     ]  # fmt: skip
     if seconds:
         checks.append(lambda: [_speed(seconds)])
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for check in checks:
         try:
-            found += check()
-        except Exception as error:  # a doctor that falls ill helps nobody: what went wrong is a finding too
+            findings += check()
+        except Exception as error:  # a check that fails is a finding too, and the others still run
             name = getattr(check, "__name__", "a check").strip("_<>")
-            found.append(
+            findings.append(
                 Finding(name, f"could not be examined: {error!r}", "warning", "report this with the lines above")
             )
-    return found
+    return findings
 
 
 def healthy(findings: Iterable[Finding]) -> bool:
@@ -89,7 +89,7 @@ def healthy(findings: Iterable[Finding]) -> bool:
 
 
 def report(findings: Iterable[Finding], console: Console | None = None) -> None:
-    """Print findings as a table, and below it what to do."""
+    """Print the findings as a table, and below it the remedies."""
     console, findings = console or Console(), list(findings)
     table = Table(box=box.SIMPLE_HEAD)
     for column in ("", "what", "found"):
@@ -120,14 +120,14 @@ def _versions() -> Iterator[Finding]:
 
 
 def _cores() -> Iterator[Finding]:
-    usable, whole, quota = available_cores(), os.cpu_count() or 1, cpu_quota()
-    text = f"{usable} of {whole} usable"
+    usable, total, quota = available_cores(), os.cpu_count() or 1, cpu_quota()
+    text = f"{usable} of {total} usable"
     if quota is not None and quota < usable:
         remedy = (
             f"raise the container's CPU limit, now {quota:g} cores; more threads than that only wait for each other"
         )
         yield Finding("cores", f"{text}, limited to {quota:g}", "warning", remedy)
-    elif usable < whole:
+    elif usable < total:
         yield Finding("cores", text, "warning", "lift the process's affinity (taskset -p, or the scheduler's request)")
     else:
         yield Finding("cores", text)
@@ -135,7 +135,7 @@ def _cores() -> Iterator[Finding]:
 
 
 def cpu_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
-    """Cores that a container grants; None without a limit."""
+    """How many cores the container may use; None without a limit."""
     try:
         quota, period = path.read_text().split()
         return None if quota == "max" else float(quota) / float(period)
@@ -177,7 +177,7 @@ def _gpu_engine() -> Finding:
 
 
 def _graphics() -> Iterator[Finding]:
-    """In a process of its own: a broken driver may end it."""
+    """Draw in a separate process, because a broken driver may end it."""
     command = [sys.executable, "-c", "from sbtrpo.envs.view.render import probe; print(probe())"]
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -187,8 +187,8 @@ def _graphics() -> Iterator[Finding]:
     if child.returncode == 0:
         yield Finding("OpenGL", f"draws with {child.stdout.strip()}")
         return
-    said = re.sub(r"^[\w.]*Error: ", "", (child.stderr.strip().splitlines() or ["no word"])[-1])
-    problem, _, remedy = said.partition("; ")
+    message = re.sub(r"^[\w.]*Error: ", "", (child.stderr.strip().splitlines() or ["no word"])[-1])
+    problem, _, remedy = message.partition("; ")
     yield Finding("OpenGL", problem, "missing", remedy or "apt-get install libegl1 libgl1", optional=True)
 
 
@@ -203,17 +203,17 @@ def _video() -> Iterator[Finding]:
 
 
 def requirements(extra: str) -> list[str]:
-    """Distributions that the installed package asks for: always, or for one of its extras.
+    """The distributions that this package requires, always (`extra` is empty) or for one of its extras.
 
     >>> "mujoco" in requirements(""), "mujoco" in requirements("dev")
     (True, False)
     """
-    found = []
+    names = []
     for line in importlib.metadata.requires("sbtrpo") or []:
         name, condition = re.match(r"[\w.-]+", line), re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
         if name and (condition[1] if condition else "") == extra:
-            found.append(name[0])
-    return found
+            names.append(name[0])
+    return names
 
 
 def _extras() -> Iterator[Finding]:

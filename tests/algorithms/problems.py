@@ -64,6 +64,53 @@ def slsqp(f: NDArray[np.float64], g_r: NDArray[np.float64], g_c: NDArray[np.floa
     return float(r @ ((1 - share) * inside - share * c) * scale_r)
 
 
+def largest_share(u: NDArray[np.float64], betas: NDArray[np.float64]) -> float:
+    """The greatest t, beyond 1 too, such that a step d in the unit ball has ⟨u_i, d⟩ ≥ t β_i, from scipy.
+
+    In d and t / scale, where no promise is above 1 then. One β at least must be positive.
+    """
+    scale = float(betas.max())
+    rows = np.hstack([u, -betas[:, None] / scale])
+    constraints = [
+        {"type": "ineq", "fun": lambda v: rows @ v, "jac": lambda v: rows},
+        {"type": "ineq", "fun": lambda v: 1 - v[:-1] @ v[:-1], "jac": lambda v: np.append(-2 * v[:-1], 0.0)},
+    ]
+    goal = np.append(np.zeros(u.shape[1]), -1.0)
+    shares = [0.0]
+    for start in _starts(u):
+        point = minimize(
+            lambda v: goal @ v, np.append(start, 0.0), jac=lambda v: goal, constraints=constraints, method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 100},
+        ).x  # fmt: skip
+        d = point[:-1] / max(1.0, float(np.linalg.norm(point[:-1])))
+        if (u @ d)[betas == 0].min(initial=0.0) >= -1e-9:
+            shares.append(float(((u @ d)[betas > 0] / betas[betas > 0]).min()))
+    return max(shares)
+
+
+def best_reward(r: NDArray[np.float64], u: NDArray[np.float64], levels: NDArray[np.float64]) -> float:
+    """The greatest ⟨r, d⟩ in the unit ball with ⟨u_i, d⟩ ≥ levels_i for all i, from scipy; -inf if none is found."""
+    constraints = [
+        {"type": "ineq", "fun": lambda d: u @ d - levels, "jac": lambda d: u},
+        {"type": "ineq", "fun": lambda d: 1 - d @ d, "jac": lambda d: -2 * d},
+    ]
+    rewards = [-math.inf]
+    for start in _starts(u):
+        point = minimize(
+            lambda d: -r @ d, start, jac=lambda d: -r, constraints=constraints, method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 100},
+        ).x  # fmt: skip
+        point = point / max(1.0, float(np.linalg.norm(point)))
+        if (u @ point - levels).min() >= -1e-10:
+            rewards.append(float(r @ point))
+    return max(rewards)
+
+
+def _starts(u: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Nowhere, between all u_i, and at the first of them."""
+    return [np.zeros(u.shape[1]), u.mean(axis=0), u[0]]
+
+
 def project(f: Tensor, step: Tensor, b: Tensor, c: float) -> Tensor:
     """The point of c + ⟨b, Δ⟩ ≤ 0 that is nearest to a step in the metric F, from scipy."""
     root = np.linalg.cholesky(f.numpy())  # in coordinates root.T Δ the metric is the identity

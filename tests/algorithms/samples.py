@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +39,21 @@ def make_policy(
     return policy
 
 
-def make_batch(policy: Policy, seed: int = 0, size: int = 200, heads: int = 0) -> Batch:
-    """Actions of the policy, and advantages and targets that depend on them."""
+def make_batch(policy: Policy, seed: int = 0, size: int = 200, heads: int = 0, costs: int = 1) -> Batch:
+    """Actions of the policy, and advantages and targets that depend on them; of reward and so many costs."""
     generator = torch.Generator().manual_seed(seed)
     dtype = policy.log_std.dtype
     actions, observations = len(policy.log_std), policy.params[1].shape[1]
     obs = torch.randn((size, observations), generator=generator, dtype=dtype)
     noise = torch.randn((size, actions), generator=generator, dtype=dtype)
     action = policy.mean(obs) + torch.exp(policy.log_std) * noise
-    reward, cost = torch.randn((2, size), generator=generator, dtype=dtype)
-    reward += action[:, 0] * obs[:, 0]
-    cost += action[:, -1] * obs[:, 1]
-    targets = torch.stack([reward, cost])[:heads].float() if heads else None
-    return Batch(
-        obs, action, policy.log_prob(obs, action), torch.stack([reward / reward.std(), cost - cost.mean()]), targets
-    )
+    signals = torch.randn((1 + costs, size), generator=generator, dtype=dtype)
+    signals[0] += action[:, 0] * obs[:, 0]
+    for number in range(1, 1 + costs):
+        signals[number] += action[:, -number % actions] * obs[:, number % observations]
+    advantages = torch.stack([signals[0] / signals[0].std(), *(cost - cost.mean() for cost in signals[1:])])
+    targets = signals[:heads].float() if heads else None
+    return Batch(obs, action, policy.log_prob(obs, action), advantages, targets)
 
 
 def altered(batch: Batch, **changes: Tensor) -> Batch:
@@ -61,20 +62,21 @@ def altered(batch: Batch, **changes: Tensor) -> Batch:
     return dataclasses.replace(batch, advantages=torch.stack([reward, cost]), **changes)
 
 
-def make(algo: str, policy: Policy, seed: int = 0, **settings: Any) -> Method[Any]:
+def make(algo: str, policy: Policy, seed: int = 0, names: Sequence[str] = ("c",), **settings: Any) -> Method[Any]:
     """A method at a policy, with those of the settings that it has and the critics that its advantages need."""
     config = config_of(algo, **settings)
-    heads, size = config.method.heads(), policy.params[1].shape[1]
+    heads, size = config.method.heads(len(names)), policy.params[1].shape[1]
     generator = torch.Generator().manual_seed(seed)
     critics = Critics(heads, size, (6, 5), config.method.critic_learning_rate, generator) if heads else None
-    return make_method(policy, critics, config, generator)
+    return make_method(policy, critics, config, generator, names)
 
 
-def start(algo: str, seed: int = 0, **settings: Any) -> tuple[Method[Any], Batch]:
+def start(algo: str, seed: int = 0, names: Sequence[str] = ("c",), **settings: Any) -> tuple[Method[Any], Batch]:
     """A method before its first update, in the package's own precision, and a batch for it."""
     policy = make_policy(seed, dtype=torch.float32)
-    method = make(algo, policy, seed, **settings)
-    return method, make_batch(policy, seed, heads=0 if method.critics is None else method.critics.heads)
+    method = make(algo, policy, seed, names, **settings)
+    heads = 0 if method.critics is None else method.critics.heads
+    return method, make_batch(policy, seed, heads=heads, costs=len(names))
 
 
 def theta_of(method: Method[Any]) -> Tensor:

@@ -15,7 +15,7 @@ from torch.distributions import Normal, kl_divergence
 
 from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.cup import CUP
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass, Samples, clipped
+from sbtrpo.algorithms.first_order import FirstOrderMethod, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.nets.policy import Policy
 from sbtrpo.nets.stack import Floats
@@ -108,17 +108,18 @@ CASES = {
 
 
 @dataclass
-class Minibatch:
+class Middle:
     """A method in the middle of an update: its actor is some way from the rollout policy."""
 
     method: FirstOrderMethod
     batch: Batch
-    found: Pass
+    seen: Minibatch
+    slopes: Slopes
     reference: Policy
     terms: Callable[[Tensor, Tensor], Terms]
 
 
-def minibatch(name: str, size: int = 40) -> Minibatch:
+def middle(name: str, size: int = 40) -> Middle:
     case = CASES[name]
     policy = make_policy(dtype=torch.float32)
     batch = make_batch(policy, size=size)
@@ -126,24 +127,23 @@ def minibatch(name: str, size: int = 40) -> Minibatch:
     assert isinstance(method, FirstOrderMethod)
     for _ in range(10 if method.multiplier else 0):  # a multiplier that is worth mentioning
         method.lagrange(25 + max(case.violation, 0.0))
-    samples: Samples = method.start(batch).rows
-    method.prepare(samples, 25 + case.violation, case.progress)
+    samples: Samples = method.start(batch).samples
+    fixed = method.prepare(samples, [25 + case.violation], case.progress)
     reference_log_std = method.actor.log_std.copy()
-    if isinstance(method, CUP):
-        method._projecting = name.endswith("2")
     method.actor.stack.theta += 0.12 * np.random.default_rng(0).standard_normal(len(method.actor.stack.theta))
-    found = Pass(method.actor, samples, reference_log_std)
+    seen = method.actor.see(samples, reference_log_std, fixed)
+    slopes = method.projection_slopes if isinstance(method, CUP) and name.endswith("2") else method.slopes
     multiplier = 0.0 if method.multiplier is None else method.multiplier.value
 
     def terms(ratio: Tensor, kl: Tensor) -> Terms:
         return Terms(ratio, kl, batch.advantage_r.double(), batch.advantage_c.double(), multiplier, case.violation)
 
-    return Minibatch(method, batch, found, copy.deepcopy(policy), terms)
+    return Middle(method, batch, seen, slopes(seen), copy.deepcopy(policy), terms)
 
 
 def test_the_minibatch_is_one_in_which_everything_happens() -> None:
-    here = minibatch("focops")
-    ratio, inside = here.found.ratio, here.found.divergence() <= 0.02
+    here = middle("focops")
+    ratio, inside = here.seen.ratio, here.seen.kl <= 0.02
     assert (ratio > 1.2).any()
     assert (ratio < 0.8).any()
     assert 0.1 < inside.mean() < 0.9
@@ -153,12 +153,12 @@ def test_the_minibatch_is_one_in_which_everything_happens() -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_slopes_are_those_of_the_literal_loss(name: str) -> None:
-    here = minibatch(name)
-    ratio = torch.from_numpy(here.found.ratio).double().requires_grad_()
-    kl = torch.from_numpy(here.found.divergence()).double().requires_grad_()
+    here = middle(name)
+    ratio = torch.from_numpy(here.seen.ratio).double().requires_grad_()
+    kl = torch.from_numpy(here.seen.kl).double().requires_grad_()
     loss = CASES[name].loss(here.terms(ratio, kl))
     in_ratio, in_kl = torch.autograd.grad(loss, (ratio, kl), allow_unused=True)
-    slopes, n = here.method.slopes(here.found), len(ratio)
+    slopes, n = here.slopes, len(ratio)
     assert in_ratio is not None
     np.testing.assert_allclose(slopes.ratio / n, in_ratio.numpy(), rtol=1e-4, atol=1e-7)
     if in_kl is None:
@@ -170,8 +170,8 @@ def test_slopes_are_those_of_the_literal_loss(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_autograds_through_the_network(name: str) -> None:
-    here = minibatch(name)
-    here.found.backward(here.method.slopes(here.found))
+    here = middle(name)
+    here.method.actor.backward(here.seen, here.slopes)
     found = here.method.actor.flat_gradient()
     here.method.actor.store(here.method.policy)
     params = [tensor.double().requires_grad_() for tensor in here.method.policy.params]
@@ -188,19 +188,19 @@ def test_the_gradient_is_autograds_through_the_network(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.active is not None])
 def test_the_hinge_is_active_where_the_case_says_so(name: str) -> None:
-    here, case = minibatch(name), CASES[name]
-    reward_alone = -clipped(here.found.ratio, here.found.rows.advantage_r, 0.2)
-    assert bool((here.method.slopes(here.found).ratio == reward_alone).all()) is not case.active
+    here, case = middle(name), CASES[name]
+    reward_alone = -clipped(here.seen.ratio, here.seen.advantage_r, 0.2)
+    assert bool((here.slopes.ratio == reward_alone).all()) is not case.active
 
 
 def test_pass_has_the_distributions_ratios_and_divergences() -> None:
-    here = minibatch("focops")
+    here = middle("focops")
     here.method.actor.store(here.method.policy)
     obs, action = here.batch.obs, here.batch.action
     new, old = (Normal(p.mean(obs), torch.exp(p.log_std)) for p in (here.method.policy, here.reference))
     ratio = torch.exp((new.log_prob(action) - old.log_prob(action)).sum(dim=1))  # type: ignore[no-untyped-call]
-    np.testing.assert_allclose(here.found.ratio, ratio, rtol=1e-4)
-    np.testing.assert_allclose(here.found.divergence(), kl_divergence(new, old).sum(dim=1), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(here.seen.ratio, ratio, rtol=1e-4)
+    np.testing.assert_allclose(here.seen.kl, kl_divergence(new, old).sum(dim=1), rtol=1e-3, atol=1e-6)
     means = here.reference.mean(obs).numpy()
     kl = here.method.actor.kl_from(means, here.reference.log_std.numpy(), obs.numpy())
     assert kl == pytest.approx(float(kl_divergence(old, new).sum(dim=1).mean()), rel=1e-4)

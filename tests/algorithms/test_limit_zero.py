@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch
-from sbtrpo.algorithms.first_order import FirstOrderMethod, Pass
+from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from tests.algorithms.problems import KL, dense, pure_steps
 from tests.algorithms.samples import altered, make, make_batch, make_policy, start, theta_of
@@ -35,16 +35,16 @@ def proposed(algo: str, cost: float, sign: float = 1.0, **options: Any) -> tuple
     batch = make_batch(policy)
     batch = altered(batch, advantage_r=sign * batch.advantage_r)
     region = TrustRegion(policy, batch, "mean_over_dims", method.settings.cg_damping)
-    return method.propose(region, region.gradients(), cost), region  # type: ignore[attr-defined]
+    return method.propose(region, region.gradients(), [cost]), region  # type: ignore[attr-defined]
 
 
 def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray[Any], Batch]:
     """Slopes of the loss in the ratios before the first step, where all of them are 1."""
     method, batch = start(algo, cost_limit=0.0)
     assert isinstance(method, FirstOrderMethod)
-    samples = method.start(batch).rows
-    method.prepare(samples, cost, progress)
-    return method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio, batch
+    samples = method.start(batch).samples
+    fixed = method.prepare(samples, [cost], progress)
+    return method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio, batch
 
 
 # ---- multipliers ---------------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray
 @given(costs)
 def test_multipliers_never_fall(algo: str, costs: list[float]) -> None:
     method, _ = start(algo, cost_limit=0.0)
-    found = [0.001, *(method.lagrange(cost) for cost in costs)]
+    found = [0.001, *(method.lagrange(cost)[0] for cost in costs)]
     assert all(before <= after for before, after in itertools.pairwise(found))
 
 
@@ -69,9 +69,9 @@ def test_reported_multipliers_grow_from_update_to_update(algo: str) -> None:
 
 def test_cppo_pids_integral_has_no_bound() -> None:
     method, _ = start("cppo_pid", cost_limit=0.0)
-    found = [method.lagrange(50.0) for _ in range(1000)]
+    found = [method.lagrange(50.0)[0] for _ in range(1000)]
     assert found[-1] > 0.01 * 50 * 1000
-    assert method.lagrange(0.0) > 0.99 * found[-1]  # and does not come down
+    assert method.lagrange(0.0)[0] > 0.99 * found[-1]  # and does not come down
 
 
 @pytest.mark.parametrize(("algo", "fidelity", "bound", "updates"), [
@@ -79,7 +79,7 @@ def test_cppo_pids_integral_has_no_bound() -> None:
 ])  # fmt: skip
 def test_steady_cost_pins_bounded_multipliers(algo: str, fidelity: str, bound: float, updates: int) -> None:
     method, _ = start(algo, cost_limit=0.0, fidelity=fidelity)
-    found = [method.lagrange(30.0) for _ in range(updates + 20)]
+    found = [method.lagrange(30.0)[0] for _ in range(updates + 20)]
     assert found[updates // 2] < bound
     assert found[updates:] == [bound] * 20
 
@@ -172,9 +172,9 @@ def test_hinges_end_where_the_surrogate_has_made_up_for_the_cost(algo: str, shar
     for offset, active in ((0.01, True), (-0.01, False)):
         # At ratios of 1 the surrogate is the mean advantage.
         advantage = batch.advantage_c - batch.advantage_c.mean() - share * cost + offset
-        samples = method.start(altered(batch, advantage_c=advantage)).rows
-        method.prepare(samples, cost, 0.0)
-        slopes = method.slopes(Pass(method.actor, samples, method.actor.log_std)).ratio
+        samples = method.start(altered(batch, advantage_c=advantage)).samples
+        fixed = method.prepare(samples, [cost], 0.0)
+        slopes = method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio
         assert (np.abs(slopes + batch.advantage_r.numpy()).max() > 1e-3) == active
 
 

@@ -19,7 +19,7 @@ from tests.settings import config_of, quirks_of
 
 METHODS = list(catalogue.BUILT_IN)
 QUIRKS = {quirk for name in METHODS for quirk in quirks_of(name)}
-BRIEF = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
+BRIEF: dict[str, Any] = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
 SITUATIONS = {  # factor of the cost advantages, cost of the episodes
     "no cost at all": (0.0, 0.0),
     "a window without cost": (1.0, 0.0),

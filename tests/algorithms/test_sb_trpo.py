@@ -53,7 +53,7 @@ def test_update_stays_in_the_trust_region_and_reduces_cost_by_at_least_beta(size
 def test_mu_is_the_least_share_that_cuts_cost_enough(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     delta_r, delta_c = pure_steps(f, g_r, g_c)
-    mu, best = solve(f, g_r, g_c, beta).mu, float(g_c @ delta_c)
+    mu, best = solve(f, g_r, g_c, beta).facts["mu"], float(g_c @ delta_c)
     assert 0 <= mu <= 1
     for smaller in np.linspace(0, max(mu - 1e-4, 0), 20) if mu > 1e-4 else []:
         assert float(g_c @ ((1 - smaller) * delta_r + smaller * delta_c)) > beta * best
@@ -64,16 +64,16 @@ def test_mu_is_the_least_share_that_cuts_cost_enough(size: int, seed: int, beta:
 def test_mu_and_kl_have_their_closed_forms(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     found = solve(f, g_r, g_c, beta)
-    x = found.cosine
+    x = found.facts["cosine"]
     inverse = torch.linalg.inv(f)
     assert x == pytest.approx(float(g_r @ inverse @ g_c / torch.sqrt((g_r @ inverse @ g_r) * (g_c @ inverse @ g_c))))
     assume(x > -0.999)
     if x >= -beta:
-        assert found.mu == pytest.approx((x + beta) / (1 + x), abs=1e-4)
+        assert found.facts["mu"] == pytest.approx((x + beta) / (1 + x), abs=1e-4)
         kl = KL * (beta**2 + (1 - beta) ** 2 * (1 - x) / (1 + x))
         assert kl_of(f, found.step) == pytest.approx(kl, rel=1e-3, abs=1e-9)
     else:
-        assert found.mu == 0
+        assert found.facts["mu"] == 0
         assert kl_of(f, found.step) == pytest.approx(KL, rel=1e-5)
 
 
@@ -126,7 +126,7 @@ def test_opposed_gradients_do_not_explode_with_inexact_natural_gradients(
     natural[0] *= 1 + error
     natural[0] += error * natural[0].roll(1)
     found = combine(gradients, natural, (natural * (natural @ f)).sum(dim=1), dataclasses.replace(SETTINGS, beta=beta))
-    assert 0 <= found.mu <= 1
+    assert 0 <= found.facts["mu"] <= 1
     assert kl_of(f, found.step) <= 1.01 * KL
     assert float(g_c @ found.step) <= 0.99 * beta * float(g_c @ pure_steps(f, g_c, g_c)[1])
 
@@ -160,9 +160,9 @@ def check_exact(f: Tensor, g_r: Tensor, g_c: Tensor, beta: float) -> Direction:
 def test_exact_step_is_not_worse_than_slsqp(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     found = check_exact(f, g_r, g_c, beta)
-    assume(abs(found.cosine) < 0.9999)
+    assume(abs(found.facts["cosine"]) < 0.9999)
     assert kl_of(f, found.step) == pytest.approx(KL, rel=1e-9)
-    if found.cosine > -beta:
+    if found.facts["cosine"] > -beta:
         best = float(g_c @ pure_steps(f, g_r, g_c)[1])
         assert float(g_c @ found.step) == pytest.approx(beta * best, rel=1e-6, abs=1e-9)
 

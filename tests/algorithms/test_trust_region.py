@@ -6,11 +6,12 @@ from torch import Tensor
 from torch.distributions import Independent, Normal, kl_divergence
 
 from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import KLReduction, Linearised, TrustRegion, conjugate_gradient, line_search
-from sbtrpo.nets.network import MLP, flatten, unflatten
+from sbtrpo.algorithms.trust_region import KLReduction, TrustRegion, conjugate_gradient, line_search
+from sbtrpo.nets import linearised
+from sbtrpo.nets.network import flatten, unflatten
 from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import spd
-from tests.algorithms.samples import make_batch, make_policy
+from tests.algorithms.samples import make, make_batch, make_policy, theta_of
 
 REDUCTIONS: list[KLReduction] = ["mean_over_dims", "sum_over_dims"]
 SHAPES = [(5, 2, (7, 6)), (4, 3, (5,)), (3, 1, (4, 4, 4))]  # observations, actions, hidden layers
@@ -66,31 +67,6 @@ def test_fisher_products_together_equal_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_pushforward_is_the_derivative_of_the_network(shape: tuple[int, int, tuple[int, ...]]) -> None:
-    policy = make_policy(0, *shape)
-    obs, network = make_batch(policy).obs, policy.params[1:]
-    tangents = [torch.randn_like(tensor) for tensor in network]
-    found = Linearised(MLP(network), obs).pushforward([tangent[None] for tangent in tangents])
-    jvp = torch.autograd.functional.jvp(lambda *params: MLP(list(params))(obs), tuple(network), tuple(tangents))  # type: ignore[no-untyped-call]
-    torch.testing.assert_close(found[:, 0].T, jvp[1])
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_pullback_is_adjoint_to_pushforward(shape: tuple[int, int, tuple[int, ...]]) -> None:
-    policy = make_policy(0, *shape)
-    obs, network = make_batch(policy).obs, policy.params[1:]
-    linear = Linearised(MLP(network), obs)
-    k = 2
-    tangents = [torch.randn((k, *tensor.shape), dtype=tensor.dtype) for tensor in network]
-    cotangent = torch.randn((linear.output.shape[1], k, len(obs)), dtype=obs.dtype)
-    pushed = (linear.pushforward(tangents) * cotangent).sum(dim=(0, 2))
-    pulled = torch.stack(
-        [(t * c).flatten(1).sum(dim=1) for t, c in zip(tangents, linear.pullback(cotangent), strict=True)]
-    )
-    torch.testing.assert_close(pulled.sum(dim=0), pushed)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 def test_gradients_are_autograds_of_the_surrogates(shape: tuple[int, int, tuple[int, ...]]) -> None:
     policy = make_policy(0, *shape)
     batch = make_batch(policy)
@@ -123,6 +99,47 @@ def test_old_trial_is_the_evaluation_at_theta_to_the_last_bit() -> None:
     region = TrustRegion(policy, make_batch(policy), "mean_over_dims", 0.02)
     assert region.old == region.evaluate(region.theta)
     assert region.old.kl == pytest.approx(0, abs=1e-7)
+
+
+# ---- chunks --------------------------------------------------------------------------------------------------------
+
+
+def update_in_chunks(monkeypatch: pytest.MonkeyPatch, chunk: int, budget: int) -> tuple[dict[str, float], Tensor]:
+    """What an update of SB-TRPO reports, and the parameters after it, in double precision."""
+    monkeypatch.setattr(linearised, "CHUNK", chunk)
+    monkeypatch.setattr(linearised, "BUDGET", budget)
+    policy = make_policy(2)
+    method = make("sb-trpo", policy, cg_tolerance=1e-10)
+    return method.update(make_batch(policy, 2, size=500), 3.0, 0.0), theta_of(method)
+
+
+def test_an_update_in_chunks_is_that_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, theta = update_in_chunks(monkeypatch, 500, 2**30)
+    assert whole["accepted_step"] > 0
+    for chunk in (64, 250, 499):
+        in_chunks, reached = update_in_chunks(monkeypatch, chunk, 2**30)
+        assert in_chunks == pytest.approx(whole, rel=1e-9, abs=1e-10, nan_ok=True)
+        torch.testing.assert_close(reached, theta, rtol=0, atol=1e-10)
+
+
+def test_linearising_anew_is_the_same_as_keeping_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, theta = update_in_chunks(monkeypatch, 64, 2**30)
+    for budget in (0, 50_000):  # none, and two of eight chunks
+        anew, reached = update_in_chunks(monkeypatch, 64, budget)
+        assert repr(anew) == repr(kept)
+        assert torch.equal(reached, theta)
+
+
+def test_a_region_stays_at_its_parameters_when_the_policy_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linearised, "CHUNK", 64)
+    monkeypatch.setattr(linearised, "BUDGET", 0)
+    policy = make_policy()
+    region = TrustRegion(policy, make_batch(policy), "mean_over_dims", 0.02)
+    v = vectors(1, region.theta)
+    before = region.gradients(), region.fisher(v)
+    policy.set(region.theta + 0.1 * v[0])
+    assert torch.equal(region.gradients(), before[0])
+    assert torch.equal(region.fisher(v), before[1])
 
 
 # ---- conjugate gradients -----------------------------------------------------------------------------------------

@@ -223,8 +223,8 @@ def test_models_and_rows_have_the_numbers_of_the_page(robot: str) -> None:
     assert model.opt.timestep == runner.timestep == page.timestep
     assert model.nu == runner.action_dim
     assert runner.unseen == page.unseen
-    assert model.nq - page.unseen == runner.parts["qpos"]
-    assert model.nv == runner.parts["qvel"]
+    assert model.nq - page.unseen == runner.observation_parts["qpos"]
+    assert model.nv == runner.observation_parts["qvel"]
     expected = Replica(robot, 1, 0).model
     geoms = (
         ("geom_margin", "geom_friction", "geom_solref", "geom_size") if robot != "Swimmer" else ()

@@ -167,7 +167,8 @@ def test_value_targets_of_the_trainer_are_those_of_a_plain_loop(task: str, raw: 
     assert trainer.critics is not None
     rollout = trainer.collector.collect(steps)
     terminated, truncated = rollout.terminated, rollout.truncated
-    targets, values = trainer._judge(rollout, terminated | truncated, trainer.critics)
+    values, targets = trainer._values(rollout, trainer.critics)[0], trainer._advantages(rollout).targets
+    assert targets is not None
     finals = iter(trainer.critics(rollout.final_obs_raw if raw else rollout.final_obs).T)
     at_time_out = {at: next(finals) for at in map(tuple, torch.nonzero(truncated & ~terminated).tolist())}
     after = trainer.critics(rollout.last_obs)

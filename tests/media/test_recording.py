@@ -14,7 +14,7 @@ import sbtrpo
 from sbtrpo.envs.view.graphics import NoGraphicsError
 from sbtrpo.envs.view.render import ROBOT, View
 from sbtrpo.media import recording, video
-from sbtrpo.media.recording import LEAST_FONT, Film, Shot, Step, Take, Timing, flash, play, record, select
+from sbtrpo.media.recording import LEAST_FONT, Film, Shot, Step, Take, Timing, flash, play_takes, record, select
 from sbtrpo.media.video import Gif, Mp4, ffmpeg
 from sbtrpo.runs import evaluation
 from tests.drawing import can_draw
@@ -76,31 +76,31 @@ def test_runs_side_by_side_play_the_same_layouts(runs: list[Path], monkeypatch: 
     seen: list[list[Take]] = []
 
     def spy(*arguments: object) -> list[Take]:
-        seen.append(play(*arguments))  # type: ignore[arg-type]
+        seen.append(play_takes(*arguments))  # type: ignore[arg-type]
         return seen[-1]
 
-    monkeypatch.setattr(recording, "play", spy)
+    monkeypatch.setattr(recording, "play_takes", spy)
     paths = record(runs[0], 2, compare=[runs[1], runs[0]], **SMALL)  # type: ignore[arg-type]
     assert paths[-1] == runs[0] / "video.gif"
     with Image.open(paths[-1]) as picture:
         assert picture.size[0] == 2 * 96  # the run that was named twice is shown once
     one, other = seen
     for mine, theirs in zip(one, other, strict=True):
-        np.testing.assert_array_equal(mine.shots[0].view.qpos, theirs.shots[0].view.qpos)
-    assert not np.array_equal(one[0].shots[-1].view.qpos, other[0].shots[-1].view.qpos)
+        np.testing.assert_array_equal(mine[0].view.qpos, theirs[0].view.qpos)
+    assert not np.array_equal(one[0][-1].view.qpos, other[0][-1].view.qpos)
 
 
 def test_the_counters_show_what_an_evaluation_finds(runs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     if not can_draw():
         return
     seen: list[list[Take]] = []
-    monkeypatch.setattr(recording, "play", lambda *a: seen.append(play(*a)) or seen[-1])  # type: ignore[arg-type, func-returns-value]
+    monkeypatch.setattr(recording, "play_takes", lambda *a: seen.append(play_takes(*a)) or seen[-1])  # type: ignore[arg-type, func-returns-value]
     record(runs[0], 3, seed=5, deterministic=True, **SMALL)  # type: ignore[arg-type]
-    found, _ = evaluation.play(sbtrpo.load_policy(runs[0]), HOPPER, 3, 5, True)
-    last = [take.shots[-1] for take in seen[0]]
-    np.testing.assert_allclose([shot.total for shot in last], found["return"])
-    np.testing.assert_array_equal([shot.cost for shot in last], found["cost"])
-    np.testing.assert_array_equal([shot.step for shot in last], found["length"])
+    evaluated, _ = evaluation.play(sbtrpo.load_policy(runs[0]), HOPPER, 3, 5, True)
+    last = [take[-1] for take in seen[0]]
+    np.testing.assert_allclose([shot.total for shot in last], evaluated["return"])
+    np.testing.assert_array_equal([shot.cost for shot in last], evaluated["cost"])
+    np.testing.assert_array_equal([shot.step for shot in last], evaluated["length"])
 
 
 def test_without_an_encoder_there_is_the_gif(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,10 +159,7 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
 
 
 def take(red_at: dict[int, set[int]], length: int = 20) -> Take:
-    shots = [
-        Shot(NOTHING, frozenset(red_at.get(k, ())), k, 0.0, float(k in red_at), np.zeros(2)) for k in range(length)
-    ]
-    return Take(shots)
+    return [Shot(NOTHING, frozenset(red_at.get(k, ())), k, 0.0, float(k in red_at), np.zeros(2)) for k in range(length)]
 
 
 @pytest.mark.parametrize(
@@ -213,8 +210,8 @@ def test_a_cost_in_the_step_that_ends_an_episode_is_red(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(recording, "load_policy", lambda *_: None)
     monkeypatch.setattr(recording, "first_episodes", steps)
-    (episode,) = play(Path(), "last", sbtrpo.make_pool("ToyCorridor-v0", 1), Blind(), 0, False)  # type: ignore[arg-type]
-    assert [shot.red for shot in episode.shots] == [frozenset(), frozenset(), {ROBOT}]
+    (episode,) = play_takes(Path(), "last", sbtrpo.make_pool("ToyCorridor-v0", 1), Blind(), 0, False)  # type: ignore[arg-type]
+    assert [shot.red for shot in episode] == [frozenset(), frozenset(), {ROBOT}]
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from sbtrpo.media.trajectories import (
     COLUMNS,
     NARROWEST,
     ROWS,
-    Episodes,
+    FloorPlan,
+    PlayedEpisodes,
     draw_trajectories,
     play_episodes,
     trajectories_figure,
@@ -30,7 +31,7 @@ def trained(folder: Path, task: str) -> Path:
     return sbtrpo.train(config, out=folder, quiet=True)
 
 
-def imagined(task: str, costs: list[float]) -> Episodes:
+def imagined(task: str, costs: list[float]) -> PlayedEpisodes:
     """Episodes on real layouts that go straight on, and cost in their first steps."""
     pool = sbtrpo.make_pool(task, len(costs))
     pool.reset()
@@ -38,7 +39,7 @@ def imagined(task: str, costs: list[float]) -> Episodes:
     n = len(costs)
     start = np.array(pool.task.worlds.position)[:, :2]
     cost = (np.arange(STEPS)[:, None] < np.array(costs)).astype(float)
-    return Episodes(
+    return PlayedEpisodes(
         task=task,
         length=STEPS,
         returns=np.arange(n, dtype=float),
@@ -46,9 +47,11 @@ def imagined(task: str, costs: list[float]) -> Episodes:
         reward=np.ones((STEPS, n)),
         cost=cost,
         reached=np.arange(STEPS * n).reshape(STEPS, n) == 0,
-        spec=pool.task.spec,
-        objects=np.array(pool.task.worlds.objects),
-        trails=start + 0.1 * np.arange(STEPS + 1)[:, None, None],
+        plan=FloorPlan(
+            spec=pool.task.spec,
+            objects=np.array(pool.task.worlds.objects),
+            trails=start + 0.1 * np.arange(STEPS + 1)[:, None, None],
+        ),
     )
 
 
@@ -107,7 +110,7 @@ def test_what_costs_is_in_the_legend() -> None:
 def test_a_mean_course_goes_from_the_first_step_to_the_last(with_speed: bool) -> None:
     many = imagined(GOAL, [0, 0, 3])
     values = np.arange(1.0, STEPS + 1)[:, None] * [1.0, 3.0, 0.0]
-    episodes = replace(many, spec=None, reward=np.diff(values, axis=0, prepend=0), speed=values if with_speed else None)
+    episodes = replace(many, plan=None, reward=np.diff(values, axis=0, prepend=0), speed=values if with_speed else None)
     figure = trajectories_figure(episodes, "a title")
     (mean,) = (line for line in figure.axes[0].lines if line.get_color() == INK)
     assert [*mean.get_xdata()] == [*range(1, STEPS + 1)]  # type: ignore[arg-type]
@@ -125,39 +128,40 @@ def test_a_velocity_task_shows_its_speeds_and_the_limit(tmp_path: Path) -> None:
     path = draw_trajectories(run, episodes=6, out=tmp_path / "new" / "hopper.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert (imread(path)[..., :3].min(axis=-1) < 0.9).sum() > 1000
-    found = play_episodes(sbtrpo.load_policy(run), HOPPER, 6, 7, False)
-    assert found.threshold == pytest.approx(0.7402)
-    assert found.speed is not None
-    running = np.isfinite(found.speed)
-    np.testing.assert_array_equal((found.speed > 0.7402)[running], (found.cost > 0)[running])
+    played = play_episodes(sbtrpo.load_policy(run), HOPPER, 6, 7, False)
+    assert played.threshold == pytest.approx(0.7402)
+    assert played.speed is not None
+    running = np.isfinite(played.speed)
+    np.testing.assert_array_equal((played.speed > 0.7402)[running], (played.cost > 0)[running])
     ends = running.sum(axis=0)
-    assert (ends < found.length).all()  # an untrained hopper falls
-    crosses = [line for axes in trajectories_figure(found, "").axes for line in axes.lines if line.get_marker() == "x"]
+    assert (ends < played.length).all()  # an untrained hopper falls
+    crosses = [line for axes in trajectories_figure(played, "").axes for line in axes.lines if line.get_marker() == "x"]
     assert sorted(int(cross.get_xdata()[0]) for cross in crosses) == sorted(ends)
 
 
 def test_any_other_task_shows_its_reward(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", TOY)
     assert draw_trajectories(run, episodes=5) == run / "trajectories.png"
-    found = play_episodes(sbtrpo.load_policy(run), TOY, 5, 7, True)
+    played = play_episodes(sbtrpo.load_policy(run), TOY, 5, 7, True)
     expected, _ = evaluation.play(sbtrpo.load_policy(run), TOY, 5, 7, True)
-    np.testing.assert_allclose(found.returns, expected["return"])
-    np.testing.assert_array_equal(found.costs, expected["cost"])
-    figure = trajectories_figure(found, "")
+    np.testing.assert_allclose(played.returns, expected["return"])
+    np.testing.assert_array_equal(played.costs, expected["cost"])
+    figure = trajectories_figure(played, "")
     assert figure.axes[0].get_ylabel() == "reward so far"
 
 
 def test_trails_begin_at_the_start_and_never_jump_into_the_next_episode(tmp_path: Path) -> None:
     run = trained(tmp_path / "run", CIRCLE)
-    found = play_episodes(sbtrpo.load_policy(run), CIRCLE, 2, 3, False)
-    assert found.trails is not None
-    assert found.trails.shape == (501, 2, 2)
-    assert np.isfinite(found.trails).all()
+    played = play_episodes(sbtrpo.load_policy(run), CIRCLE, 2, 3, False)
+    assert played.plan is not None
+    trails = played.plan.trails
+    assert trails.shape == (501, 2, 2)
+    assert np.isfinite(trails).all()
     pool = sbtrpo.make_pool(CIRCLE, 2, seed=3)
     pool.reset()
     assert isinstance(pool.task, Navigation)
-    np.testing.assert_array_equal(found.trails[0], np.array(pool.task.worlds.position)[:, :2])
-    assert np.abs(np.diff(found.trails, axis=0)).max() < 0.2
+    np.testing.assert_array_equal(trails[0], np.array(pool.task.worlds.position)[:, :2])
+    assert np.abs(np.diff(trails, axis=0)).max() < 0.2
 
 
 @pytest.mark.parametrize(("options", "said"), [({"episodes": 0}, "at least 1"), ({"out": "a.jpg"}, r"end in \.png")])

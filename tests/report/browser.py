@@ -23,7 +23,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 def executable() -> str | None:
     """Where a Chromium is: the one that CHROMIUM names, or one on the path."""
     named = os.environ.get("CHROMIUM")
-    return named or next((found for name in NAMES if (found := shutil.which(name))), None)
+    return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Page:
@@ -83,10 +83,10 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression on the page."""
-        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(f"{expression}: {found['exceptionDetails']}")
-        return found["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in answer:
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
+        return answer["result"].get("value")
 
     def click(self, selector: str) -> None:
         """Click on the first element that a selector finds."""
@@ -98,9 +98,9 @@ class Page:
 
     def screenshot(self, path: Path, whole: bool = False) -> bytes:
         """A picture of what is to be seen, or of the whole page."""
-        found = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, fromSurface=True,
+        answer = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole, fromSurface=True,
                           **self._clip(whole))  # fmt: skip
-        picture = base64.b64decode(found["data"])
+        picture = base64.b64decode(answer["data"])
         path.write_bytes(picture)
         return picture
 

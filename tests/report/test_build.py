@@ -117,12 +117,12 @@ def test_watching_renews_the_report_when_there_is_news(tmp_path: Path) -> None:
         return tables[min(len(naps), 2)], ["3 runs: 1 done, 2 failed"]
 
     looks = iter([False, False, False, False, True])
-    found = watch(read, tmp_path, interval=5, until=lambda: next(looks), say=said.append, sleep=naps.append)
+    report = watch(read, tmp_path, interval=5, until=lambda: next(looks), say=said.append, sleep=naps.append)
     assert naps == [5, 5, 5, 5]
     assert [sentence.split(":")[0].endswith("index.html") for sentence in said] == [True, True, False, True]
     assert "half a line" in said[2]
-    assert found is not None
-    text = found.index.read_text(encoding="utf-8")
+    assert report is not None
+    text = report.index.read_text(encoding="utf-8")
     assert '"refresh":null' in text  # it is the last
     assert "3 runs: 1 done, 2 failed" in text
 
@@ -161,9 +161,9 @@ def test_a_watched_page_follows_and_ctrl_c_ends_the_watch(tmp_path: Path) -> Non
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    found = watch(lambda: (samples.table([small()]), []), tmp_path, interval=7, say=lambda _: None, sleep=interrupted)
-    assert found is not None
-    assert '"refresh":7' in found.index.read_text(encoding="utf-8")
+    report = watch(lambda: (samples.table([small()]), []), tmp_path, interval=7, say=lambda _: None, sleep=interrupted)
+    assert report is not None
+    assert '"refresh":7' in report.index.read_text(encoding="utf-8")
 
 
 def test_a_table_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -16,36 +16,36 @@ from tests.report import samples
 GOAL, HOPPER = "SafetyPointGoal2-v0", "SafetyHopperVelocity-v1"
 
 
-def found_for(task: str, algo: str, **values: float) -> dict[str, compare.Comparison]:
-    one = samples.run(task, algo, epochs=2)
-    one |= {name: np.full(2, value) for name, value in values.items()}
-    return {c.metric: c for c in compare.comparisons(read_runs(samples.table([one]))) if c.table == "main"}
+def comparisons_of(task: str, algo: str, **values: float) -> dict[str, compare.Comparison]:
+    run = samples.run(task, algo, epochs=2)
+    run |= {name: np.full(2, value) for name, value in values.items()}
+    return {c.metric: c for c in compare.comparisons(read_runs(samples.table([run]))) if c.table == "main"}
 
 
 def test_verdicts_by_hand() -> None:
     # The paper: safe reward 1.6 ± 0.5, safety probability 0.68 ± 0.07, reward 2.4 ± 0.6, cost 18 ± 6.
-    found = found_for(GOAL, "sb-trpo", safe_reward=1.2, safety_probability=0.78, reward=0.5, cost=3.0)
-    assert {metric: one.verdict for metric, one in found.items()} == {
+    compared = comparisons_of(GOAL, "sb-trpo", safe_reward=1.2, safety_probability=0.78, reward=0.5, cost=3.0)
+    assert {metric: one.verdict for metric, one in compared.items()} == {
         "safe_reward": "agrees",
         "safety_probability": "near",
         "reward": "worse",
         "cost": "better",
     }
-    assert found["safe_reward"].distance == pytest.approx(-0.8)
-    assert found["cost"].distance == pytest.approx(-2.5)
-    assert found["reward"].distance == pytest.approx(-1.9 / 0.6)
+    assert compared["safe_reward"].distance == pytest.approx(-0.8)
+    assert compared["cost"].distance == pytest.approx(-2.5)
+    assert compared["reward"].distance == pytest.approx(-1.9 / 0.6)
 
 
 def test_a_deviation_printed_as_nought_counts_as_half_its_last_digit() -> None:
-    assert compare.distance(0.05, paper.Cell("0.0", "0.0")) == pytest.approx(1.0)
-    assert compare.distance(12.0, paper.Cell("11", "0")) == pytest.approx(2.0)
+    assert compare.distance(0.05, paper.PrintedCell("0.0", "0.0")) == pytest.approx(1.0)
+    assert compare.distance(12.0, paper.PrintedCell("11", "0")) == pytest.approx(2.0)
 
 
 def test_unreliable_cells_are_marked_with_a_reason_and_not_counted() -> None:
-    found = found_for(HOPPER, "p3o", safe_reward=900.0, safety_probability=0.9, reward=1700.0, cost=8.9)
-    assert found["safety_probability"].unreliable
-    assert found["reward"].unreliable is None
-    sentences = compare.summary(list(found.values()))
+    compared = comparisons_of(HOPPER, "p3o", safe_reward=900.0, safety_probability=0.9, reward=1700.0, cost=8.9)
+    assert compared["safety_probability"].unreliable
+    assert compared["reward"].unreliable is None
+    sentences = compare.summary(list(compared.values()))
     assert "2 agree within one" in sentences
     assert "2 cells of the paper are unreliable and not counted" in sentences
 
@@ -60,18 +60,18 @@ def test_every_cell_that_both_have_is_compared() -> None:
             samples.run(task, "sb-trpo_critic", epochs=1, advantage="gae", beta=variant.beta)
             for task in variant.results
         ]
-    found = compare.comparisons(read_runs(samples.table(runs)))
-    count = {name: sum(one.table == name for one in found) for name in dict.fromkeys(one.table for one in found)}
+    compared = compare.comparisons(read_runs(samples.table(runs)))
+    count = {name: sum(one.table == name for one in compared) for name in dict.fromkeys(one.table for one in compared)}
     assert count == {"main": 384, "cost limit 15": 5 * 4 * 2, "advantage": 2 * 4 * 2, "update time": 13}
-    assert sum(one.unreliable is not None for one in found) == 12
+    assert sum(one.unreliable is not None for one in compared) == 12
     table = compare.comparison_table(read_runs(samples.table(runs)))
-    assert len(table.rows) == len(found)
+    assert len(table.rows) == len(compared)
     assert sum(row[7].text == "unreliable" for row in table.rows) == 12
     assert "0.0 ± 1454.5 are impossible" in table.caption
 
 
 def test_short_runs_are_said_to_be_short() -> None:
-    sentences = compare.summary(list(found_for(GOAL, "cpo").values()))
+    sentences = compare.summary(list(comparisons_of(GOAL, "cpo").values()))
     assert "Our shortest runs have 40,000 steps, the paper's 20,000,000." in sentences
 
 
@@ -83,11 +83,11 @@ def test_the_summary_counts_by_method() -> None:
 
 
 def test_the_comparison_is_also_for_other_programs() -> None:
-    found = compare.comparisons(read_runs(samples.table([samples.run(GOAL, "cpo", epochs=3)])))
-    rows = list(csv.DictReader(io.StringIO(compare.as_csv(found))))
-    assert len(rows) == len(found) == 5
+    compared = compare.comparisons(read_runs(samples.table([samples.run(GOAL, "cpo", epochs=3)])))
+    rows = list(csv.DictReader(io.StringIO(compare.as_csv(compared))))
+    assert len(rows) == len(compared) == 5
     assert rows[0]["verdict"] in compare.VERDICTS
-    assert float(rows[0]["ours_mean"]) == found[0].ours.mean
+    assert float(rows[0]["ours_mean"]) == compared[0].ours.mean
 
 
 def test_without_a_common_cell_there_is_no_comparison() -> None:

@@ -31,8 +31,8 @@ def test_relative_errors_leave_out_failed_searches_and_tiny_changes() -> None:
     one["surrogate_c_predicted"] = np.array([-1.5, -1.0, -1.0, -1.0, -4.0])
     one["accepted_step"] = np.array([1.0, 0.8, 1.0, 1.0, 0.0])
     runs = read_runs(samples.table([one]))
-    found = histograms.relative_errors(runs.usual, "surrogate_c_predicted", "surrogate_c_change")
-    np.testing.assert_allclose(found, [0.5, -0.5])
+    errors = histograms.relative_errors(runs.usual, "surrogate_c_predicted", "surrogate_c_change")
+    np.testing.assert_allclose(errors, [0.5, -0.5])
 
 
 def test_angles_leave_out_updates_that_changed_nothing() -> None:
@@ -52,8 +52,8 @@ def test_profiles_are_shares_that_fall_and_weigh_tasks_alike() -> None:
 
 def test_profiles_have_the_methods_and_tasks_of_the_largest_table_without_a_gap() -> None:
     whole = [samples.run(task, algo) for task in (GOAL, CIRCLE) for algo in ("sb-trpo", "cpo", "rcpo")]
-    some = [samples.run(BUTTON, "sb-trpo"), samples.run(GOAL, "crpo"), samples.run(GOAL, "cpo", cost_limit=15.0)]
-    figure = planes.performance_profiles(read_runs(samples.table([*whole, *some])))
+    incomplete = [samples.run(BUTTON, "sb-trpo"), samples.run(GOAL, "crpo"), samples.run(GOAL, "cpo", cost_limit=15.0)]
+    figure = planes.performance_profiles(read_runs(samples.table([*whole, *incomplete])))
     assert figure._suptitle.get_text() == "Performance profiles over 2 tasks"  # type: ignore[attr-defined]
     assert [line.get_label() for line in figure.axes[0].lines] == ["SB-TRPO", "CPO", "RCPO"]
 

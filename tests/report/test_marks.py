@@ -8,20 +8,22 @@ from sbtrpo.report.marks import Pair, marks
 HALVES = (("safe_reward", "safety_probability", False), ("reward", "cost", True))
 
 
-def disagreements(cells: dict[str, dict[str, paper.Cell]], first: str, second: str, lower: bool) -> tuple[int, list]:
+def disagreements(
+    cells: dict[str, dict[str, paper.PrintedCell]], first: str, second: str, lower: bool
+) -> tuple[int, list]:
     """Flags compared, and those that the rules give otherwise, in one task and half: cells by row, then metric."""
     pairs = {
         row: Pair(metrics[first].mean, metrics[second].mean, metrics["safety_probability"].mean)
         for row, metrics in cells.items()
     }
     count, wrong = 0, []
-    for row, found in marks(pairs, lower).items():
-        for metric, bold in ((first, found.bold_reward), (second, found.bold_second)):
+    for row, mark in marks(pairs, lower).items():
+        for metric, bold in ((first, mark.bold_reward), (second, mark.bold_second)):
             printed = cells[row][metric]
             for name, ours, theirs in (
                 ("bold", bold, printed.bold),
-                ("italic", found.italic, printed.italic),
-                ("colour", found.colour, printed.colour),
+                ("italic", mark.italic, printed.italic),
+                ("colour", mark.colour, printed.colour),
             ):
                 count += 1
                 if ours != theirs:
@@ -51,29 +53,29 @@ def test_every_mark_of_the_published_table_with_limit_15_is_reproduced() -> None
 
 
 def test_negative_rewards_are_red_and_dominate_nobody_into_red() -> None:
-    found = marks({"bold": Pair(-0.1, 0.6, 0.6), "worse": Pair(-0.2, 0.9, 0.9)}, lower_is_better=False)
-    assert found["bold"].colour == found["worse"].colour == "red"
-    assert found["bold"].bold_reward
-    assert not found["worse"].bold_second  # its reward is not above 0
+    marked = marks({"bold": Pair(-0.1, 0.6, 0.6), "worse": Pair(-0.2, 0.9, 0.9)}, lower_is_better=False)
+    assert marked["bold"].colour == marked["worse"].colour == "red"
+    assert marked["bold"].bold_reward
+    assert not marked["worse"].bold_second  # its reward is not above 0
 
 
 def test_equal_pairs_are_both_bold_and_neither_grey() -> None:
-    found = marks({"a": Pair(2.0, 3.0, 0.9), "b": Pair(2.0, 3.0, 0.9)}, lower_is_better=True)
-    for one in found.values():
+    marked = marks({"a": Pair(2.0, 3.0, 0.9), "b": Pair(2.0, 3.0, 0.9)}, lower_is_better=True)
+    for one in marked.values():
         assert one.bold_reward
         assert one.bold_second
         assert one.colour is None
 
 
 def test_unsafe_methods_are_italic_and_their_reward_is_never_bold() -> None:
-    found = marks({"reckless": Pair(9.0, 0.4, 0.4), "careful": Pair(1.0, 0.5, 0.5)}, lower_is_better=False)
-    assert found["reckless"].italic
-    assert not found["reckless"].bold_reward
-    assert found["careful"].bold_reward
-    assert not found["careful"].italic
+    marked = marks({"reckless": Pair(9.0, 0.4, 0.4), "careful": Pair(1.0, 0.5, 0.5)}, lower_is_better=False)
+    assert marked["reckless"].italic
+    assert not marked["reckless"].bold_reward
+    assert marked["careful"].bold_reward
+    assert not marked["careful"].italic
 
 
 def test_lower_costs_are_better() -> None:
-    found = marks({"cheap": Pair(1.0, 2.0, 0.9), "dear": Pair(1.0, 3.0, 0.9)}, lower_is_better=True)
-    assert found["cheap"].bold_second
-    assert found["dear"].colour == "grey"
+    marked = marks({"cheap": Pair(1.0, 2.0, 0.9), "dear": Pair(1.0, 3.0, 0.9)}, lower_is_better=True)
+    assert marked["cheap"].bold_second
+    assert marked["dear"].colour == "grey"

@@ -57,8 +57,8 @@ def tab() -> Iterator[browser.Page]:
     pytest.importorskip("websockets", reason="websockets drives the browser")
     if browser.executable() is None:
         pytest.skip("there is no Chromium; Debian: apt-get install chromium")
-    with browser.chromium() as found:
-        yield found
+    with browser.chromium() as page_in_browser:
+        yield page_in_browser
 
 
 def test_it_loads_without_complaint_and_is_no_wider_than_the_screen(

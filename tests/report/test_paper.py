@@ -36,22 +36,22 @@ def test_other_tables_are_whole() -> None:
 
 
 def test_unreliable_cells_are_known_with_their_reasons() -> None:
-    found = {
+    unreliable = {
         (algo, task, metric)
         for algo, tasks in paper.main().items()
         for task, cells in tasks.items()
         for metric in cells
         if paper.unreliable(algo, task, metric)
     }
-    assert {(algo, paper.task_title(task)) for algo, task, _ in found} == {
+    assert {(algo, paper.task_title(task)) for algo, task, _ in unreliable} == {
         ("p3o", "Hopper Velocity"),
         ("pcpo", "Swimmer Velocity"),
         ("c_trpo", "Hopper Velocity"),
         ("cppo_pid", "Hopper Velocity"),
         ("cppo_pid", "Swimmer Velocity"),
     }
-    assert len(found) == 12
-    assert ("p3o", "SafetyHopperVelocity-v1", "reward") not in found
+    assert len(unreliable) == 12
+    assert ("p3o", "SafetyHopperVelocity-v1", "reward") not in unreliable
 
 
 def test_unreliable_deviations_are_indeed_impossible() -> None:

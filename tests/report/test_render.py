@@ -74,7 +74,7 @@ def test_latex_escapes_and_marks() -> None:
 
 
 def test_long_latex_tables_break_over_pages() -> None:
-    rows = [[Cell(str(k))] for k in range(render.LONG + 1)]
+    rows = [[Cell(str(k))] for k in range(render.ROWS_A_PAGE + 1)]
     assert r"\begin{longtable}" in render.latex(Table("t", "t", ["x"], rows))
     assert r"\begin{longtable}" not in render.latex(Table("t", "t", ["x"], rows[:3]))
 

@@ -31,7 +31,7 @@ def rows_by_label(table: Table, labels: int = 1) -> dict[tuple[str, ...], list[C
     return {tuple(cell.text for cell in row[:labels]): list(row[labels:]) for row in table.rows}
 
 
-def flags(cell: Cell | paper.Cell) -> tuple[bool, bool, str | None]:
+def flags(cell: Cell | paper.PrintedCell) -> tuple[bool, bool, str | None]:
     return cell.bold, cell.italic, cell.colour
 
 

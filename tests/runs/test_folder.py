@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 from matplotlib.image import imread
+from pyarrow.parquet import read_table
 from rich.console import Console
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -143,11 +145,11 @@ def test_rows_with_other_columns_are_refused(tmp_path: Path) -> None:
         run.log_epoch({"reward": 1.0})
 
 
-def test_every_episode_is_a_row_of_the_parquet_file(tmp_path: Path) -> None:
+def test_every_episode_is_a_row_of_the_folder_of_parquet_files(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     log(run, 1, 6)
     run.close()
-    table = pyarrow.parquet.read_table(tmp_path / "episodes.parquet")
+    table = read_table(tmp_path / "episodes.parquet")
     assert table["epoch"].to_pylist() == [1, 2, 2, 3, 3, 3, 5, 6, 6]
     for name, values in episodes(3).items():
         assert table[name].to_pylist()[3:6] == values.tolist()
@@ -157,7 +159,7 @@ def test_every_episode_is_a_row_of_the_parquet_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4, 6])
-def test_a_rewound_run_continues_to_the_same_bytes(tmp_path: Path, kept: int) -> None:
+def test_a_rewound_run_continues_to_the_same_bytes_of_metrics_and_rows_of_episodes(tmp_path: Path, kept: int) -> None:
     whole = RunFolder.create(tmp_path / "whole", CONFIG)
     log(whole, 1, 9)
     whole.close()
@@ -172,9 +174,32 @@ def test_a_rewound_run_continues_to_the_same_bytes(tmp_path: Path, kept: int) ->
     resumed.rewind(kept)
     log(resumed, kept + 1, 9)
     resumed.close()
-    for name in ("metrics.csv", "episodes.parquet"):
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    ours, theirs = tmp_path / "killed", tmp_path / "whole"
+    assert (ours / "metrics.csv").read_bytes() == (theirs / "metrics.csv").read_bytes()
+    assert read_table(ours / "episodes.parquet").equals(read_table(theirs / "episodes.parquet"))
     assert len((tmp_path / "killed" / "timing.csv").read_text().splitlines()) == 10
+
+
+@pytest.mark.parametrize("kept", [0, 3, 6])
+def test_a_run_of_the_first_version_with_one_file_of_episodes_loads_and_goes_on(tmp_path: Path, kept: int) -> None:
+    whole = RunFolder.create(tmp_path / "whole", CONFIG)
+    log(whole, 1, 9)
+    whole.close()
+    old = RunFolder.create(tmp_path / "old", CONFIG)
+    log(old, 1, 6)
+    old.close()
+    table = tmp_path / "old" / "episodes.parquet"
+    rows = read_table(table)
+    shutil.rmtree(table)
+    pyarrow.parquet.write_table(rows, table)
+    assert RunFolder.open(tmp_path / "old").episodes()["epoch"].tolist() == rows["epoch"].to_pylist()
+    assert table.is_file()
+    resumed = RunFolder.open(tmp_path / "old")
+    resumed.rewind(kept)
+    log(resumed, kept + 1, 9)
+    resumed.finish({})
+    assert table.is_dir()
+    assert read_table(table).equals(read_table(tmp_path / "whole" / "episodes.parquet"))
 
 
 def test_rewinding_to_an_epoch_that_was_never_logged_is_refused(tmp_path: Path) -> None:
@@ -213,7 +238,7 @@ def test_finish_leaves_a_summary_and_curves(tmp_path: Path) -> None:
     assert summary["platform"]
     assert summary["started"] <= summary["finished"]
     assert summary["duration_seconds"] >= 0
-    assert pyarrow.parquet.read_table(tmp_path / "episodes.parquet").num_rows == 6
+    assert read_table(tmp_path / "episodes.parquet").num_rows == 6
     picture = imread(tmp_path / "curves.png")
     assert picture.shape[:2] == (780, 1300)
     assert np.sum(np.any(picture[..., :3] < 0.95, axis=-1)) > 5000

@@ -15,7 +15,7 @@ from sbtrpo.envs import get_spec
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.view.topdown import MAX_PANELS, STYLES, UNSAFE, draw_worlds, worlds_figure
-from sbtrpo.tools.demo import Rollout, roll_out, run_demo, run_training_demo
+from sbtrpo.tools.demo import FirstEpisodes, roll_out, run_demo, run_training_demo
 
 GOAL, CIRCLE, HOPPER = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyHopperVelocity-v1"
 NAVIGATION = [task for task in sbtrpo.task_ids() if isinstance(get_spec(task), NavigationSpec)]
@@ -23,7 +23,7 @@ LAYOUT_COLOURS = 1000
 """A picture has at least so many pixels that are not white."""
 
 
-def printed(task: str, worlds: int, out: Path, seed: int = 0, terminal: bool = False) -> tuple[str, Rollout]:
+def printed(task: str, worlds: int, out: Path, seed: int = 0, terminal: bool = False) -> tuple[str, FirstEpisodes]:
     console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
     rollout = run_demo(task, worlds, seed, out, console)
     return console.file.getvalue(), rollout  # type: ignore[attr-defined]
@@ -35,9 +35,9 @@ def uniform(seed: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def table_number(text: str, name: str) -> float:
-    found = re.search(rf"{name}\D*?(-?[\d.]+)", text)
-    assert found, f"{name!r} is not in:\n{text}"
-    return float(found[1])
+    match = re.search(rf"{name}\D*?(-?[\d.]+)", text)
+    assert match, f"{name!r} is not in:\n{text}"
+    return float(match[1])
 
 
 def random_episodes(task: str, worlds: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -25,7 +25,7 @@ def printed(findings: list[Finding]) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def found(check: Any) -> list[Finding]:
+def findings_of(check: Any) -> list[Finding]:
     return list(check())
 
 
@@ -75,7 +75,7 @@ def test_missing_graphics_come_with_the_package_to_install(monkeypatch: pytest.M
     monkeypatch.setattr(
         doctor.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess(a, 1, stdout="", stderr=said)
     )
-    (finding,) = found(doctor._graphics)
+    (finding,) = findings_of(doctor._graphics)
     assert finding.value == "there is no OpenGL"
     assert finding.remedy == "run `apt-get install libegl1`"
     assert finding.status == "missing"
@@ -87,7 +87,7 @@ def test_a_driver_that_hangs_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> No
         raise subprocess.TimeoutExpired("python", 120)
 
     monkeypatch.setattr(doctor.subprocess, "run", hang)
-    (finding,) = found(doctor._graphics)
+    (finding,) = findings_of(doctor._graphics)
     assert finding.status == "warning"
     assert "MUJOCO_GL" in finding.remedy
 
@@ -95,9 +95,9 @@ def test_a_driver_that_hangs_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_missing_encoder_and_missing_extras_are_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ffmpeg", lambda: None)
     monkeypatch.setattr(doctor, "_installed", lambda name: False)
-    (encoder,) = found(doctor._video)
+    (encoder,) = findings_of(doctor._video)
     assert encoder.remedy == "pip install 'sbtrpo[video]'"
-    for finding in [encoder, *found(doctor._extras)]:
+    for finding in [encoder, *findings_of(doctor._extras)]:
         assert finding.status == "missing"
         assert finding.optional
         assert finding.remedy.startswith("pip install 'sbtrpo[")
@@ -105,7 +105,7 @@ def test_a_missing_encoder_and_missing_extras_are_optional(monkeypatch: pytest.M
 
 def test_a_missing_requirement_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_installed", lambda name: name != "mujoco")
-    finding = by_name(found(doctor._versions))["mujoco"]
+    finding = by_name(findings_of(doctor._versions))["mujoco"]
     assert (finding.value, finding.status, finding.remedy) == ("not installed", "missing", "pip install mujoco")
 
 
@@ -120,15 +120,15 @@ def test_fewer_cores_than_the_machine_has_are_a_warning(monkeypatch: pytest.Monk
     monkeypatch.setattr(doctor, "available_cores", lambda: 2)
     monkeypatch.setattr(doctor.os, "cpu_count", lambda: 8)
     monkeypatch.setattr(doctor, "cpu_quota", lambda: None)
-    assert found(doctor._cores)[0].status == "warning"
+    assert findings_of(doctor._cores)[0].status == "warning"
     monkeypatch.setattr(doctor, "cpu_quota", lambda: 1.5)
-    assert "limited to 1.5" in found(doctor._cores)[0].value
+    assert "limited to 1.5" in findings_of(doctor._cores)[0].value
 
 
 def test_a_card_that_torch_cannot_use_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
-    gpu = found(doctor._gpu)[0]
+    gpu = findings_of(doctor._gpu)[0]
     assert gpu.status == "warning"
     assert "pip install" in gpu.remedy
 

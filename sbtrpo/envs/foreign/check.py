@@ -18,7 +18,7 @@ def check_environment(task: str, seconds: float = 5.0, seed: int = 0, isolated: 
     """Try an environment with random actions.
 
     Args:
-        task: "module:EnvId", or one of our own tasks.
+        task: "module:EnvId", or a task of this package.
         seconds: how long to step it, besides the time to start.
         seed: of its episodes and of the actions.
         isolated: try a foreign environment in a process of its own, as training does: it may die.
@@ -36,11 +36,11 @@ def check_environment(task: str, seconds: float = 5.0, seed: int = 0, isolated: 
 
 
 def _try_in_a_process(task: str, seed: int, seconds: float) -> list[CheckFinding]:
-    line, process = start_process(_tell_findings, task, seed, seconds)
+    connection, process = start_process(_send_findings, task, seed, seconds)
     findings: list[CheckFinding] = []
     try:
-        while line.poll(seconds + PATIENCE):
-            finding = line.recv()
+        while connection.poll(seconds + PATIENCE):
+            finding = connection.recv()
             if finding is None:  # that was all
                 return findings
             findings.append(finding)
@@ -48,11 +48,11 @@ def _try_in_a_process(task: str, seed: int, seconds: float) -> list[CheckFinding
     except (EOFError, OSError):
         how, remedy = "ended its process", "run it by itself, with `python -X faulthandler`, to see where"
     finally:
-        stop_process(line, process, patience=1.0)
+        stop_process(connection, process, patience=1.0)
     return [*findings, CheckFinding("error", f"the environment {how}", remedy)]
 
 
-def _tell_findings(line: Connection, task: str, seed: int, seconds: float) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked hears Ctrl-C
-    Tryout(task, seed, tell=line.send).run(seconds)
-    line.send(None)
+def _send_findings(connection: Connection, task: str, seed: int, seconds: float) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asked
+    Tryout(task, seed, tell=connection.send).run(seconds)
+    connection.send(None)

@@ -54,9 +54,9 @@ class CostReader:
             raise UnfitEnvironment(
                 f'{task}: a step gave info["cost"] and the first step did not; give it in every step, or in none'
             )
-        if (given := cost_keys(info)) != self.names:
+        if (keys := cost_keys(info)) != self.names:
             raise UnfitEnvironment(
-                f"{task}: a step gave {', '.join(given) or 'no cost'}, the first step {', '.join(self.names)};"
+                f"{task}: a step gave {', '.join(keys) or 'no cost'}, the first step {', '.join(self.names)};"
                 f" {EVERY_STEP}"
             )
         return [number(task, name, info[name]) for name in self.names]
@@ -70,7 +70,7 @@ class CostReader:
         return [float(value) for value in values]
 
     def counted(self, total: float, components: Sequence[float]) -> dict[str, float]:
-        """By name the costs of which safety is judged: the cost itself, or the components of which it is the sum."""
+        """The costs that decide on safety, by name: the cost itself, or the components that add up to it."""
         return {"cost": total} if self.form == "number" else dict(zip(self.names, components, strict=True))
 
     def refuse_negative(self, task: str, total: float, components: Sequence[float]) -> None:
@@ -84,13 +84,13 @@ class CostReader:
 
 
 def cost_keys(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """All keys of `info` that look like those of cost components, in alphabetical order."""
+    """The keys of `info` that name cost components, in alphabetical order."""
     return tuple(sorted(key for key in info if key.startswith(PREFIX) and key != TOTAL))
 
 
 def cost_reader(task: str, env: gymnasium.Env[Any, Any], cost: Any, info: Mapping[str, Any]) -> CostReader:
-    """A reader for the form in which the first step told its cost, which is None if there was none."""
-    given = getattr(env.unwrapped, "cost_names", None)
+    """A reader for costs in the form of the first step; `cost` is None if that step gave none."""
+    declared = getattr(env.unwrapped, "cost_names", None)
     if cost is None:
         if not (keys := cost_keys(info)):
             raise _no_cost(task)
@@ -101,29 +101,34 @@ def cost_reader(task: str, env: gymnasium.Env[Any, Any], cost: Any, info: Mappin
                     ' make it a number, or give info["cost"]'
                 )
         return CostReader("entries", keys)
-    if _ndim(cost) == 1 and (np.size(cost) != 1 or given is not None):
-        return CostReader("vector", _vector_names(task, given, _numbers(task, cost).size))
+    if _ndim(cost) == 1 and (np.size(cost) != 1 or declared is not None):
+        return CostReader("vector", _vector_names(task, declared, _numbers(task, cost).size))
     numbers = [key for key, value in info.items() if key.startswith(PREFIX) and np.ndim(value) == 0]
     return CostReader("number", tuple(sorted(numbers)))
 
 
-def _vector_names(task: str, given: Any, count: int) -> tuple[str, ...]:
+def _vector_names(task: str, declared: Any, count: int) -> tuple[str, ...]:
     """Keys for the entries of a vector: `cost_0`, `cost_1` and so on, unless the environment names them."""
     if count == 0:
         raise UnfitEnvironment(f"{task}: the cost is an empty vector; give at least one number")
-    if given is None:
+    if declared is None:
         return tuple(f"{PREFIX}{k}" for k in range(count))
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise UnfitEnvironment(f"{task}: cost_names must be a list or tuple of strings, got {given!r}")
-    if len(given) != count:
+    if (
+        isinstance(declared, str)
+        or not isinstance(declared, Sequence)
+        or not all(isinstance(name, str) for name in declared)
+    ):
+        raise UnfitEnvironment(f"{task}: cost_names must be a list or tuple of strings, got {declared!r}")
+    if len(declared) != count:
         raise UnfitEnvironment(
-            f"{task}: cost_names has {len(given)} names ({', '.join(given)}), but the cost is a vector of {count};"
-            " give a name to each entry"
+            f"{task}: cost_names has {len(declared)} names ({', '.join(declared)}), but the cost is a vector of"
+            f" {count}; give a name to each entry"
         )
-    keys = tuple(PREFIX + name.removeprefix(PREFIX) for name in given)
+    keys = tuple(PREFIX + name.removeprefix(PREFIX) for name in declared)
     if len(set(keys)) != count or PREFIX in keys or TOTAL in keys:
         raise UnfitEnvironment(
-            f"{task}: cost_names must be different words other than 'sum', which is the total, got {', '.join(given)}"
+            f"{task}: cost_names must be different words other than 'sum', which is the total, got"
+            f" {', '.join(declared)}"
         )
     return keys
 
@@ -136,7 +141,7 @@ def _no_cost(task: str) -> UnfitEnvironment:
 
 
 def _ndim(value: Any) -> int:
-    """The number of axes; 0 for what is no array at all, which reading it as a number then tells."""
+    """The number of axes. What is no array at all has 0, and is refused as a number later."""
     try:
         return np.ndim(value)
     except ValueError:

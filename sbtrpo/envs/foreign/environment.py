@@ -32,7 +32,7 @@ def is_foreign(task: str) -> bool:
 
 
 def make_environment(task: str) -> gymnasium.Env[Any, Any]:
-    """The environment "module:EnvId", without the wrappers that know five values only; the pool does their work."""
+    """The environment "module:EnvId", without Gymnasium's wrappers, which know five values only."""
     module, _, name = task.partition(":")
     if not module or not name or ":" in name:
         raise UnfitEnvironment(f"{task!r} is no task; name a module and an environment, such as my_package:MyEnv-v0")
@@ -116,5 +116,5 @@ def number(task: str, name: str, value: Any) -> float:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, for the middle of a sentence."""
+    """An error's type and message on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

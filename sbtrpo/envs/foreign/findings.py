@@ -15,7 +15,7 @@ class CheckFinding:
 
     severity: Severity
     """error: it cannot be trained on; warning: results will suffer; note: good to know."""
-    what: str
+    message: str
     remedy: str = ""
 
 
@@ -32,7 +32,7 @@ class CheckReport:
         return not any(finding.severity == "error" for finding in self.findings)
 
     def lines(self) -> list[str]:
-        """For printing."""
+        """The report as lines of text."""
         counts = [
             f"{count} {severity}{'s' if count > 1 else ''}"
             for severity in SEVERITIES[:2]
@@ -40,7 +40,7 @@ class CheckReport:
         ]
         lines = [f"{self.task}: {' and '.join(counts) if counts else 'nothing to change'}"]
         for finding in self.findings:
-            lines.append(f"{finding.severity}: {finding.what}")
+            lines.append(f"{finding.severity}: {finding.message}")
             if finding.remedy:
                 lines.append(f"    {finding.remedy}")
         return lines

@@ -1,7 +1,7 @@
 """Foreign environments as a pool: any Gymnasium environment that tells its cost, in worker processes.
 
-Workers reset some of their worlds with given seeds, or step all. The pool decides what follows: time limits, new
-episodes, and what is to be done about a world that fails.
+A worker resets some of its worlds, each with a seed, or steps all of them. The pool does the rest: time limits, new
+episodes, and worlds that fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
 from sbtrpo.envs.foreign.workers import Worker
-from sbtrpo.envs.foreign.world import FIXED, Description
+from sbtrpo.envs.foreign.world import FIXED, Interface
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.streams import Floats, Ints
 from sbtrpo.errors import UserError
@@ -27,7 +27,7 @@ __all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "is_foreign", "m
 Flags = NDArray[np.bool_]
 
 GIVE_UP = 5
-"""A world that fails so many times in a row before its first good step ends the run."""
+"""A world that fails this many times in a row, without a good step in between, ends the run."""
 
 
 class EnvironmentFailure(UserError, RuntimeError):  # noqa: N818
@@ -35,7 +35,7 @@ class EnvironmentFailure(UserError, RuntimeError):  # noqa: N818
 
 
 def episode_seed(seed: int, world: int, episode: int) -> int:
-    """The seed with which a world's episode begins: of the pool's seed, the world's index and the count of episodes.
+    """The seed of an episode, from the pool's seed, the world's index and the number of its earlier episodes.
 
     >>> episode_seed(0, 1, 2) == episode_seed(0, 1, 2) != episode_seed(0, 2, 1)
     True
@@ -51,7 +51,7 @@ def _close_all(workers: list[Worker]) -> None:
 
 @dataclass(frozen=True)
 class ForeignSpec:
-    """What a task's spec is to others."""
+    """The fields of a task's spec that users of a pool read."""
 
     id: str
     episode_length: int
@@ -59,7 +59,7 @@ class ForeignSpec:
 
 @dataclass(frozen=True)
 class ForeignTask:
-    """What a task is to others."""
+    """The fields of a task that users of a pool read."""
 
     observation_size: int
     cost_names: tuple[str, ...]
@@ -72,10 +72,11 @@ class EnvPool:
     Observations are flattened to (N, obs_dim) float64. Actions are (N, action_dim) floats in the environment's own
     bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete.
 
-    Episode k of world i begins with a reset to `episode_seed(seed, i, k)`, so that it does not depend on the number of
-    worlds or processes, nor on what befell others. A world that raises, gives numbers that are not finite, or whose
-    process dies is isolated as in `Pool`: its step earns nothing, its episode is truncated, its last good observation
-    is final, and `faults` counts it.
+    Episode k of world i begins with a reset to `episode_seed(seed, i, k)`. So it does not depend on the number of
+    worlds or processes, nor on what happens in other worlds.
+
+    A world that raises, gives numbers that are not finite, or whose process dies is isolated as in `Pool`: its step
+    earns nothing, its episode is truncated, its last good observation is final, and `faults` counts it.
     """
 
     restores_exactly = False
@@ -94,19 +95,19 @@ class EnvPool:
         self._workers: list[Worker] = []
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
         rows = np.array_split(np.arange(n), min(n, threads or available_cores()))
-        self._workers += [Worker(task, part) for part in rows]
-        found = self._describe(task)
-        length = episode_length or found.episode_length
+        self._workers += [Worker(task, worker_rows) for worker_rows in rows]
+        interface = self._describe(task)
+        length = episode_length or interface.episode_length
         if length is None:
             self.close()
             raise UnfitEnvironment(
                 f"{task} has no time limit; register it with max_episode_steps=..., so that episodes end"
             )
         self.spec = ForeignSpec(task, int(length))
-        self.single_observation_space, self.single_action_space = found.observation_space, found.action_space
-        size = found.observation_space.shape[0]
-        self._costs = found.costs
-        self.task = ForeignTask(size, found.costs.names, {"observation": slice(0, size)})
+        self.single_observation_space, self.single_action_space = interface.observation_space, interface.action_space
+        size = interface.observation_space.shape[0]
+        self._costs = interface.costs
+        self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)})
         self.faults = 0
         """Worlds that failed and were reset, since the pool was made."""
         self.last_error = ""
@@ -115,19 +116,19 @@ class EnvPool:
         self._episodes: Ints = np.zeros(n, np.int64)  # begun so far
         self._steps: Ints = np.zeros(n, np.int64)
         self._stillborn: Ints = np.zeros(n, np.int64)  # failures since the last good step
-        self._sums: Floats = np.zeros((3 + len(found.costs.names), n))  # return, cost, goals, cost components
+        self._sums: Floats = np.zeros((3 + len(interface.costs.names), n))  # return, cost, goals, cost components
         self._told: set[str] = set()
 
-    def _describe(self, task: str) -> Description:
+    def _describe(self, task: str) -> Interface:
         first = self._workers[0]
         first.ask("describe", episode_seed(self._seed, 0, 0))
-        found = first.answer()
-        if isinstance(found, Description):
-            return found
+        answer = first.answer()
+        if isinstance(answer, Interface):
+            return answer
         self.close()
-        if found is None:
+        if answer is None:
             raise EnvironmentFailure(f"{task}: the process died in the first episode; try the environment by itself")
-        raise found
+        raise answer
 
     # ---- the interface of Pool ---------------------------------------------------------------------------------
 
@@ -184,7 +185,7 @@ class EnvPool:
         return {"seed": self._seed, "episodes": self._episodes.copy(), "faults": np.asarray(self.faults)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin the episodes that follow those which the saved pool had begun, in all worlds."""
+        """Begin a new episode in every world: the one after the last that the saved pool had begun."""
         if len(state["episodes"]) != self.num_worlds:
             raise ValueError(
                 f"the state does not fit this pool, {self.num_worlds} worlds of {self.spec.id};"
@@ -206,7 +207,7 @@ class EnvPool:
         """End the worker processes. A pool that is no longer used does so by itself."""
         self._finalizer()
 
-    # ---- its parts ---------------------------------------------------------------------------------------------
+    # ---- helpers -----------------------------------------------------------------------------------------------
 
     def _checked(self, action: NDArray[Any]) -> NDArray[Any]:
         if self._obs is None:
@@ -226,7 +227,7 @@ class EnvPool:
         return within
 
     def _exchange(self, messages: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Floats], dict[int, str]]:
-        """Tell workers what to do, all at once; returns results and errors by world."""
+        """Send commands to workers, so that all work at once; returns results and errors by world."""
         if not self._workers:
             raise RuntimeError("the pool is closed; make another one")
         for w, message in messages.items():
@@ -247,16 +248,19 @@ class EnvPool:
         return results, errors
 
     def _begin(self, rows: Ints) -> Flags:
-        """Start the next episodes of these worlds, and of those which a process that dies of it takes along: (N,)."""
+        """Start the next episodes of these worlds.
+
+        Returns a mask (N,) of other worlds that began a new episode, too, because a reset killed their process.
+        """
         assert self._obs is not None
         lost = np.zeros(self.num_worlds, np.bool_)
         waiting = set(rows.tolist())
         while waiting:
             messages: dict[int, tuple[Any, ...]] = {}
             for w, worker in enumerate(self._workers):
-                mine = {k: row for k, row in enumerate(worker.rows.tolist()) if row in waiting}
-                if mine:
-                    seeds = {k: episode_seed(self._seed, row, int(self._episodes[row])) for k, row in mine.items()}
+                slots = {k: row for k, row in enumerate(worker.rows.tolist()) if row in waiting}
+                if slots:
+                    seeds = {k: episode_seed(self._seed, row, int(self._episodes[row])) for k, row in slots.items()}
                     messages[w] = ("reset", seeds)
             self._episodes[list(waiting)] += 1
             results, errors = self._exchange(messages)
@@ -286,7 +290,7 @@ class EnvPool:
             warnings.warn(f"a world of {self.spec.id} failed and begins anew: {error}", RuntimeWarning, stacklevel=3)
 
     def _report(self, ended: Flags, obs: Floats, info: Info) -> None:
-        """Tell of the ended episodes, and count from 0 for the next ones."""
+        """Put the ended episodes into `info`, and count from 0 for the next ones."""
         info["final_obs"] = obs
         names = ("return", "cost", "goals", *self.task.cost_names)
         info["episode"] = {name: np.where(ended, total, 0.0) for name, total in zip(names, self._sums, strict=True)}

@@ -1,7 +1,7 @@
-"""Processes that hold foreign environments, several each, and do as they are told.
+"""Worker processes: each holds several foreign environments, and resets or steps them on request.
 
-Gymnasium's own `AsyncVectorEnv` does not serve here: it takes a process for each world, it is lost when one of them
-dies, and it does not know the six-value `step` of Safety Gymnasium.
+Gymnasium's `AsyncVectorEnv` is no alternative: it needs a process for each world, it fails when one of them dies, and
+it does not know the six-value `step` of Safety Gymnasium.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from sbtrpo.envs.foreign.costs import CostReader
 from sbtrpo.envs.foreign.environment import UnfitEnvironment, one_line
-from sbtrpo.envs.foreign.world import Description, World
+from sbtrpo.envs.foreign.world import Interface, World
 from sbtrpo.envs.streams import Floats, Ints
 
 PATIENCE = 300.0
@@ -36,8 +36,8 @@ class Host:
         self.task = task
         self.worlds: list[World | None] = [None] * count
 
-    def describe(self, seed: int) -> Description:
-        """Of the first world."""
+    def describe(self, seed: int) -> Interface:
+        """The first world's spaces, costs and time limit."""
         return self._world(0).describe(seed)
 
     def reset(self, seeds: Mapping[int, int]) -> tuple[dict[int, Floats], dict[int, str]]:
@@ -66,7 +66,7 @@ class Host:
 
     @contextlib.contextmanager
     def _guarded(self, k: int, errors: dict[int, str]) -> Iterator[None]:
-        """Note an error and drop its world; one that no new episode would mend goes through."""
+        """Record an error and drop its world. An `UnfitEnvironment` passes: a new episode would not help."""
         try:
             yield
         except UnfitEnvironment:
@@ -85,9 +85,9 @@ class Host:
 
 
 def _serve(connection: Connection, task: str, count: int) -> None:
-    """A worker's life: answer until the line is cut."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which ends its epoch first
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what the environment may import; the cores are taken
+    """What a worker process does: answer commands until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the trainer, which finishes its epoch
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what the environment imports: all cores are in use
     host = Host(task, count)
     with threadpool_limits(1), contextlib.suppress(EOFError, OSError):
         while True:
@@ -112,20 +112,20 @@ def _without_main() -> Iterator[None]:
 
 
 def start_process(target: Callable[..., None], *arguments: Any) -> tuple[Connection, BaseProcess]:
-    """Run `target(line, *arguments)` in a new process; returns our end of the line."""
+    """Run `target(connection, *arguments)` in a new process; returns our end of the connection."""
     # Not forked: threads of torch and MuJoCo would not survive it.
     context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(theirs, *arguments), daemon=True)
+    our_end, their_end = context.Pipe()
+    process = context.Process(target=target, args=(their_end, *arguments), daemon=True)
     with _without_main():
         process.start()
-    theirs.close()
-    return ours, process
+    their_end.close()
+    return our_end, process
 
 
-def stop_process(line: Connection, process: BaseProcess, patience: float = 5.0) -> None:
-    """Cut the line, upon which the process should end within some seconds."""
-    line.close()
+def stop_process(connection: Connection, process: BaseProcess, patience: float = 5.0) -> None:
+    """Close the connection, which ends the process; kill it if it has not ended after `patience` seconds."""
+    connection.close()
     process.join(patience)
     if process.exitcode is None:
         process.kill()
@@ -134,27 +134,27 @@ def stop_process(line: Connection, process: BaseProcess, patience: float = 5.0) 
 
 
 class Worker:
-    """The pool's end of the line to a process with worlds; a process that dies is replaced."""
+    """The pool's connection to a process with worlds; a process that dies is replaced."""
 
     def __init__(self, task: str, rows: Ints) -> None:
         self.task, self.rows = task, rows
-        self._line, self._process = start_process(_serve, task, len(rows))
+        self._connection, self._process = start_process(_serve, task, len(rows))
 
     def ask(self, *message: Any) -> None:
-        """Send a command; `answer` tells if there is nobody to hear it."""
+        """Send a command; `answer` returns None if the process is dead."""
         with contextlib.suppress(OSError):
-            self._line.send(message)
+            self._connection.send(message)
 
     def answer(self) -> Any:
-        """The reply, or None if the process died; another one is there then, with worlds not yet reset."""
+        """The reply, or None if the process died; then a new process is there, whose worlds are not yet reset."""
         with contextlib.suppress(EOFError, OSError):
-            if self._line.poll(PATIENCE):
-                return self._line.recv()
+            if self._connection.poll(PATIENCE):
+                return self._connection.recv()
         self._process.kill()
         self.close()
-        self._line, self._process = start_process(_serve, self.task, len(self.rows))
+        self._connection, self._process = start_process(_serve, self.task, len(self.rows))
         return None
 
     def close(self) -> None:
         """End the process; it closes its worlds first."""
-        stop_process(self._line, self._process)
+        stop_process(self._connection, self._process)

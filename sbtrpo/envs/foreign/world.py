@@ -29,7 +29,7 @@ FIXED = ("reward", "cost", "terminated", "truncated", "goal_met")
 
 
 @dataclass(frozen=True)
-class Description:
+class Interface:
     """What a pool has to know about an environment."""
 
     observation_space: spaces.Box
@@ -52,7 +52,7 @@ class World:
         result = self.env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise UnfitEnvironment(f"{self.task}: reset must take a seed and return (obs, info)")
-        return self._flat(result[0])
+        return self._flatten(result[0])
 
     def step(self, action: NDArray[Any], costs: CostReader) -> Floats:
         """One step; returns `FIXED`, the cost components and the observation in a row."""
@@ -61,9 +61,9 @@ class World:
         total, components = costs.read(self.task, cost, info)
         costs.refuse_negative(self.task, total, components)
         fixed = (number(self.task, "reward", reward), total, bool(terminated), bool(truncated))
-        return np.concatenate([[*fixed, bool(info.get("goal_met", False)), *components], self._flat(obs)])
+        return np.concatenate([[*fixed, bool(info.get("goal_met", False)), *components], self._flatten(obs)])
 
-    def describe(self, seed: int) -> Description:
+    def describe(self, seed: int) -> Interface:
         """Look at one step."""
         space = self.env.action_space
         space.seed(seed)
@@ -75,7 +75,7 @@ class World:
         except Exception as error:
             raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
         costs = cost_reader(self.task, self.env, cost, info)
-        return Description(self.observation_space, self.action_space, costs, time_limit(self.env))
+        return Interface(self.observation_space, self.action_space, costs, time_limit(self.env))
 
     def to_environment(self, action: NDArray[Any]) -> Any:
         """A flat action in the environment's own form."""
@@ -85,7 +85,7 @@ class World:
         assert isinstance(space, spaces.Box)
         return action.reshape(space.shape).astype(space.dtype)
 
-    def _flat(self, obs: Any) -> Floats:
+    def _flatten(self, obs: Any) -> Floats:
         try:
             flat = np.asarray(spaces.flatten(self.env.observation_space, obs), np.float64)
         except Exception as error:

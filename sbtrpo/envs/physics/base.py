@@ -11,8 +11,8 @@ from sbtrpo.envs.arrays import Array
 class Physics(Protocol):
     """N worlds of one model.
 
-    The arrays are live: each holds all worlds, shows the state after the last call, and (for the state and model
-    fields) is where a write sets it. `xp` is their Array API namespace.
+    The arrays are live: each holds all worlds and shows the state after the last call. To set the state or a field of
+    the model, write into its array. `xp` is their Array API namespace.
     """
 
     xp: Any
@@ -52,20 +52,23 @@ class Physics(Protocol):
             substeps: number of integration steps.
             forward: whether sensors, poses and contacts are brought up to the new state.
             mocap: (N, substeps, 3), positions of the model's mocap body before each substep.
-            between: called before `forward` counts, when all outputs are still as the last substep left them.
+            between: called after the last substep and before `forward`: all outputs are then as that substep left them.
 
         Returns:
             A mask (N,) of the worlds that failed, or None when all is well. A failed world must be reset.
         """
 
     def reset(self, rows: Array) -> None:
-        """Put these worlds into the model's initial state, with their model fields; then write qpos and `forward`."""
+        """Put these worlds into the model's initial state, with their model fields.
+
+        The caller then sets qpos and calls `forward`.
+        """
 
     def forward(self, rows: Array | None = None) -> None:
         """Compute everything that follows from the state."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All worlds' state as arrays. Hidden state of the engine (who sleeps) is normalised in passing."""
+        """All worlds' state as arrays. Taking it wakes sleeping bodies, because sleep cannot be restored."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue bit for bit where `state_dict` was taken."""

@@ -11,6 +11,9 @@ import mujoco
 import numpy as np
 from mujoco import batch
 from numpy.typing import NDArray
+from typing_extensions import override
+
+from sbtrpo.envs.physics.base import Physics
 
 _NONE = mujoco.mjtStage.mjSTAGE_NONE.value
 _ACC = mujoco.mjtStage.mjSTAGE_ACC.value
@@ -25,14 +28,14 @@ def available_cores() -> int:
 
 
 def _keep_log_file_out_of_the_way() -> None:
-    """Worlds that diverge are counted and reported; MuJoCo need not also write into the user's working directory."""
+    """Keep MuJoCo from writing a log into the user's working directory: worlds that diverge are reported anyway."""
     config = mujoco.MjLogConfig.get()
     config.logto_file = False
     config.set()
 
 
-class CpuPhysics:
-    """N worlds on the CPU (see `Physics`)."""
+class CpuPhysics(Physics):
+    """N worlds on the CPU."""
 
     def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
         _keep_log_file_out_of_the_way()
@@ -51,23 +54,23 @@ class CpuPhysics:
         self._warnings = self.batch.warning
         self._seen = self._warnings.copy()
 
+    @override
     def field(self, name: str) -> NDArray[np.float64]:
-        """A model field with a value for each world."""
         if name not in self._fields:
             self._fields[name] = self.batch.expand(name)
         return self._fields[name]
 
+    @override
     def output(self, name: str) -> NDArray[Any]:
-        """A derived field, brought up to date by every call."""
         derived: NDArray[Any] = self.batch.bind(name)
         return derived
 
+    @override
     def step(
         self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
     ) -> NDArray[np.bool_] | None:
-        """Advance all worlds; None, or a mask of the failed ones."""
         errors = self.advance(substeps, forward, mocap, between)
-        # MuJoCo answers a diverging state (or a full arena) with a warning and a state of its own making.
+        # MuJoCo answers a diverging state (or a full arena) with a warning and another state.
         if not errors and self._warnings.tobytes() == self._seen.tobytes():
             return None
         failed: NDArray[np.bool_] = (self._warnings != self._seen).any(axis=(1, 2))
@@ -78,7 +81,7 @@ class CpuPhysics:
     def advance(
         self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
     ) -> list[int]:
-        """The engine's own part of a step; returns the worlds in which it raised."""
+        """Let the engine step; returns the worlds in which it raised."""
         stage = _ACC if forward else _NONE
         errors: list[int] = []
         try:  # a world in which MuJoCo raises does not keep the others from running to the end
@@ -97,20 +100,21 @@ class CpuPhysics:
                 errors += error.ids.tolist()
         return errors
 
+    @override
     def reset(self, rows: Any) -> None:
-        """Initial state, with the model fields as they now are."""
         self.batch.reset(rows, stage=_NONE)
         self._seen[rows] = self._warnings[rows]
 
+    @override
     def forward(self, rows: Any = None) -> None:
-        """Compute everything that follows from the state."""
         self.batch.forward(rows)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """State rows and model fields; the running worlds are put through a restore of their own, waking sleepers.
+        """State and model fields.
 
-        Which bodies sleep, and for how long the others have been still, cannot be written into a world, so going on
-        equals restoring only if both start from the same: everybody awake.
+        MuJoCo cannot restore which bodies sleep, nor for how long the others have been still. So the running worlds are
+        restored here, too: they go on as the restored ones do, with all bodies awake.
         """
         state = {
             "state": self.batch.state.copy(),
@@ -119,8 +123,8 @@ class CpuPhysics:
         self.load_state_dict(state)
         return state
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         for name, values in state["fields"].items():
             self.field(name)[:] = values
         self.reset(np.arange(self.num_worlds))

@@ -20,7 +20,7 @@ class Outcome:
     goal_met: Array
     """(N,) bool"""
     terminated: Array | None
-    """(N,) bool, or None when no episode came to its own end."""
+    """(N,) bool, or None when no episode terminated."""
     extra: dict[str, Array] = field(default_factory=dict)
     """Further per-world entries of `info`."""
 

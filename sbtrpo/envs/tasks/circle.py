@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from sbtrpo.envs.arrays import Array
 from sbtrpo.envs.streams import Ints
@@ -13,15 +14,16 @@ from sbtrpo.envs.tasks.worlds import Worlds
 
 
 class Circle(Navigation):
-    """Reward is the speed along the ring, divided by the distance from it. There is no goal to reach."""
+    """Reward is 0.1 times the speed along the ring, over 1 plus the distance from it. There is no goal to reach."""
 
+    @override
     def progress(self, worlds: Worlds) -> tuple[Array, Array]:
         """Nothing to approach or reach."""
         never = worlds.timer < 0
         return 0.0 * worlds.position[:, 0], never
 
+    @override
     def reward(self, worlds: Worlds) -> tuple[Array, Array]:
-        """Tangential velocity over one plus the distance from the ring."""
         xp, ring = self.xp, self.spec.group("circle").radius
         x, y = worlds.position[:, 0], worlds.position[:, 1]
         # The velocimeter (sensors 3 to 5) reads the robot's velocity in its own frame.
@@ -30,7 +32,8 @@ class Circle(Navigation):
         tangential = (x * velocity[:, 1] - y * velocity[:, 0]) / radius
         return 0.1 * tangential / (1 + xp.abs(radius - ring)), self.progress(worlds)[1]
 
-    def retarget(self, rows: Ints, others: Array) -> Any:
+    @override
+    def retarget(self, rows: Ints, places: Array) -> Any:
         """The ring stays, and stands at the exact origin whatever was drawn for it."""
         self.worlds.objects[rows, self.slices["circle"], :2] = 0.0
         return np.ones(len(rows), bool)

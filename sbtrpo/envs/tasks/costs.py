@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
+
+from typing_extensions import override
 
 from sbtrpo.envs.arrays import Array, any_of
 from sbtrpo.envs.scene import Scene, TouchReading
@@ -15,80 +18,76 @@ VASE_SPEED_LIMIT = 1e-4
 """A vase at this speed (m/s) or above counts as moving, whoever moves it."""
 
 
-class Cost(Protocol):
+@dataclass(frozen=True)
+class Cost(ABC):
     """One component."""
 
-    @property
-    def name(self) -> str:
-        """Its key in `info`."""
+    name: str
+    """Its key in `info`."""
 
+    @abstractmethod
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         """Whether it is violated: (N,) bool."""
 
 
 @dataclass(frozen=True)
-class Inside:
-    """The robot's centre is inside one of some discs."""
+class Inside(Cost):
+    """The robot's centre is inside a disc of a kind."""
 
-    name: str
     among: slice
     radius: float
 
+    @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether the robot is in a disc."""
         return any_of(worlds.squared[:, self.among] < self.radius**2)
 
 
 @dataclass(frozen=True)
-class Touches:
+class Touches(Cost):
     """The robot touches an object of a kind."""
 
-    name: str
     reading: TouchReading
 
+    @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether there is a contact."""
         return contacts(worlds, self.reading) > 0
 
 
 @dataclass(frozen=True)
-class TouchesWrongButton:
+class TouchesWrongButton(Cost):
     """The robot touches a button that is not the target, while the buttons are lit."""
 
-    name: str
     buttons: tuple[TouchReading, ...]
 
+    @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether a wrong button is pressed."""
         pressed = pressed_buttons(xp, worlds, self.buttons)
         wrong = xp.arange(len(self.buttons)) != worlds.target[:, None]
         return any_of(pressed & wrong) & (worlds.timer == 0)
 
 
 @dataclass(frozen=True)
-class Moves:
+class Moves(Cost):
     """A free object of a kind moves."""
 
-    name: str
     among: slice
     """Of the free objects, in qpos order."""
 
+    @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether one is fast enough to count."""
         squared = worlds.free_velocity[:, self.among] ** 2
         return any_of(squared[:, :, 0] + squared[:, :, 1] + squared[:, :, 2] >= VASE_SPEED_LIMIT**2)
 
 
 @dataclass(frozen=True)
-class Outside:
+class Outside(Cost):
     """The robot's centre is beyond a boundary in x, or also in y."""
 
-    name: str
     limits: tuple[float, ...]
     """In x, or in x and y."""
 
+    @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
-        """Whether the robot is out of bounds."""
         beyond = xp.abs(worlds.position[:, 0]) > self.limits[0]
         return beyond if len(self.limits) == 1 else beyond | (xp.abs(worlds.position[:, 1]) > self.limits[1])
 
@@ -111,19 +110,19 @@ def pressed_buttons(xp: Any, worlds: Worlds, buttons: Sequence[TouchReading]) ->
 def cost_functions(spec: NavigationSpec, scene: Scene) -> list[Cost]:
     """The components of a task, in the order of its groups."""
     slices = spec.slices()
-    found: list[Cost] = []
+    components: list[Cost] = []
     for group in spec.groups:
         if not group.cost:
             continue
         if group.kind == "hazards":
-            found.append(Inside("cost_hazards", slices["hazards"], group.radius))
+            components.append(Inside("cost_hazards", slices["hazards"], group.radius))
         elif group.kind == "buttons" and spec.objective == "button":
-            found.append(TouchesWrongButton("cost_buttons", tuple(scene.touch["buttons"])))
+            components.append(TouchesWrongButton("cost_buttons", tuple(scene.touch["buttons"])))
         elif group.kind == "vases":
-            found.append(Touches("cost_vases_contact", scene.touch["vases"][0]))
-            found.append(Moves("cost_vases_velocity", scene.free["vases"]))
+            components.append(Touches("cost_vases_contact", scene.touch["vases"][0]))
+            components.append(Moves("cost_vases_velocity", scene.free["vases"]))
         elif group.kind == "sigwalls":
-            found.append(Outside("cost_out_of_boundary", group.boundary))
+            components.append(Outside("cost_out_of_boundary", group.boundary))
         else:
-            found.append(Touches(f"cost_{group.kind}", scene.touch[group.kind][0]))
-    return found
+            components.append(Touches(f"cost_{group.kind}", scene.touch[group.kind][0]))
+    return components

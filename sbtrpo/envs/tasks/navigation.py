@@ -11,16 +11,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from sbtrpo.envs import layout
-from sbtrpo.envs.arrays import Array, clip, copy, none_of, reverse_axes, some, to_numpy, yaw_quaternion
+from sbtrpo.envs.arrays import Array, any_true, clip, copy, none_of, reverse_axes, to_numpy, yaw_quaternion
 from sbtrpo.envs.lidar import BINS, ego, first_bins, lidar
 from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.streams import Ints, make_streams
-from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.envs.tasks.base import Outcome, Task
 from sbtrpo.envs.tasks.costs import Cost, cost_functions
 from sbtrpo.envs.tasks.worlds import Worlds
 
@@ -30,8 +31,8 @@ _MEMORY = ("objects", "to_go", "target", "timer")
 """Arrays of `Worlds` that the task owns; the others are the engine's."""
 
 
-class Navigation(ABC):
-    """A robot among objects (see `Task`)."""
+class Navigation(Task, ABC):
+    """A robot among objects."""
 
     reward_limit = REWARD_LIMIT
 
@@ -89,31 +90,31 @@ class Navigation(ABC):
         worlds.to_go[:] = to_go
         return reward, met
 
-    def retarget(self, rows: Ints, others: Array) -> Any:
-        """Choose a new target; `others` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
+    def retarget(self, rows: Ints, places: Array) -> Any:
+        """Choose a new target; `places` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
         goal = self.slices["goal"].start
         things, keepouts = self.layouts.things, self.layouts.keepouts
         keep = [k for k in range(len(things)) if k != goal + 1]
-        xy, found = layout.draw_place(
-            things[goal + 1], self.streams, rows, to_numpy(others[:, keep]), keepouts[keep], layout.TARGET_ATTEMPTS
+        xy, placed = layout.draw_place(
+            things[goal + 1], self.streams, rows, to_numpy(places[:, keep]), keepouts[keep], layout.TARGET_ATTEMPTS
         )
         # Where no place was found the episode ends, and its last observation still shows the old goal.
-        self.worlds.objects[rows[found], goal, :2] = self.xp.asarray(xy[found], **self._like)
-        return found
+        self.worlds.objects[rows[placed], goal, :2] = self.xp.asarray(xy[placed], **self._like)
+        return placed
 
+    @override
     def seed(self, seed: int) -> None:
-        """Start the random streams anew."""
         self.layouts.seed(seed)
         self.streams.seed(seed)
 
     # ---- episodes ----------------------------------------------------------------------------------------------
 
+    @override
     def reset(self, rows: Ints) -> None:
-        """Draw layouts for these worlds and begin."""
         xy, turns = self.layouts.take(rows)
         self.place(rows, xy, turns)
-        found = self.retarget(rows, xy)
-        if not found.all():
+        placed = self.retarget(rows, xy)
+        if not placed.all():
             raise layout.LayoutError(
                 f"{self.spec.id}: no room for the goal after {layout.TARGET_ATTEMPTS} attempts;"
                 " use fewer objects, smaller keepouts or a larger extent"
@@ -153,18 +154,18 @@ class Navigation(ABC):
             self._free_qpos[rows, among, 3:] = quaternions[:, 1:][:, self.slices[kind]]
 
     def begin(self, rows: Ints) -> None:
-        """Start counting from the state now in the engine."""
+        """Begin episodes in the state that is now in the engine."""
         self.physics.forward(rows)
         self.worlds.timer[rows] = 0
         self.refresh()
         self.remember(rows)
 
     def remember(self, rows: Ints) -> None:
-        """Take the distance to go as the one that the next step is measured from."""
+        """Store the distance to go, from which the next step's reward is measured."""
         self.worlds.to_go[rows] = self.progress(self.worlds.at(rows))[0]
 
     def refresh(self) -> None:
-        """Take over where the free objects and the robot are."""
+        """Read from the engine where the free objects and the robot are."""
         worlds = self.worlds
         for kind, among in self.scene.free.items():
             worlds.objects[:, self.slices[kind]] = self._free_qpos[:, among, :3]
@@ -175,8 +176,8 @@ class Navigation(ABC):
 
     # ---- one step ----------------------------------------------------------------------------------------------
 
+    @override
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
-        """One environment step in every world."""
         self.physics.ctrl[:] = clip(self.xp, action, -1.0, 1.0)
         failed = self.physics.step(self.spec.substeps, forward=True, mocap=self.gremlin_path())
         self.streams.tick()
@@ -193,7 +194,7 @@ class Navigation(ABC):
         return xp.stack([GREMLIN_TRAVEL * xp.sin(t), GREMLIN_TRAVEL * xp.cos(t), height], axis=2)
 
     def evaluate(self) -> Outcome:
-        """Reward, costs and re-targeting for the state now in the engine, in the original's order."""
+        """Reward, costs and new targets for the state that is now in the engine, in the original's order."""
         xp, worlds = self.xp, self.worlds
         reward, met = self.reward(worlds)
         reward = clip(xp, reward, -self.reward_limit, self.reward_limit)
@@ -201,22 +202,23 @@ class Navigation(ABC):
         if "buttons" in self.slices:
             worlds.timer -= 1 * (worlds.timer > 0)
         terminated = None
-        if some(met):
+        if any_true(met):
             rows = to_numpy(xp.nonzero(met)[0])
-            found = self.renew(rows)
-            if not found.all():
+            placed = self.renew(rows)
+            if not placed.all():
                 terminated = none_of(met)
-                terminated[rows[~found]] = True
+                terminated[rows[~placed]] = True
         return Outcome(reward, violated, met, terminated)
 
     def renew(self, rows: Ints) -> Any:
         """Give new targets to worlds that reached theirs. Returns who got one."""
-        others = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
-        found = self.retarget(rows, others)
+        places = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
+        placed = self.retarget(rows, places)
         self.refresh()
         self.remember(rows)
-        return found
+        return placed
 
+    @override
     def observe(self, rows: Array | None = None) -> Array:
         """Sensors, then one lidar for each kind in view."""
         worlds = self.worlds if rows is None else self.worlds.at(rows)
@@ -231,13 +233,13 @@ class Navigation(ABC):
         observation[:, self._sense_dim :] = readings.reshape(n, -1)[:, :-BINS]
         return observation
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """Memory that is not in the engine."""
         memory = {name: copy(getattr(self.worlds, name)) for name in _MEMORY}
         return {**memory, "streams": self.streams.state_dict(), "layouts": self.layouts.state_dict()}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         for name in _MEMORY:
             getattr(self.worlds, name)[:] = state[name]
         self.streams.load_state_dict(state["streams"])

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from sbtrpo.envs.arrays import Array, length
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.tasks.worlds import Worlds
 
 
 class Push(Navigation):
-    """Reward is the way gained towards the box, and of the box towards the goal, and 1 for the box at the goal.
+    """Reward is the way that the robot gains towards the box, the way that the box gains towards the goal, and 1 for
+    the box at the goal.
 
     All distances are in space: a tilted box counts as farther away.
     """
 
+    @override
     def progress(self, worlds: Worlds) -> tuple[Array, Array]:
         """From robot to box and from box to goal; reached when the box's centre is within the goal's radius."""
         box = worlds.objects[:, self.slices["push_box"].start]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from sbtrpo.envs.arrays import Array
 from sbtrpo.envs.streams import Ints
@@ -22,18 +23,20 @@ class Run(Navigation):
 
     reward_limit = math.inf
 
+    @override
     def progress(self, worlds: Worlds) -> tuple[Array, Array]:
         """Planar distance to the far place, which is never reached."""
         x, y = worlds.position[:, 0], worlds.position[:, 1] - FAR_GOAL
         return self.xp.sqrt(x * x + y * y), worlds.timer < 0
 
+    @override
     def reward(self, worlds: Worlds) -> tuple[Array, Array]:
-        """The way gained, times sixty."""
         to_go, never = self.progress(worlds)
         gained = worlds.to_go - to_go
         worlds.to_go[:] = to_go
         return SCALE * gained, never
 
-    def retarget(self, rows: Ints, others: Array) -> Any:
+    @override
+    def retarget(self, rows: Ints, places: Array) -> Any:
         """There is nothing to choose."""
         return np.ones(len(rows), bool)

@@ -12,32 +12,33 @@ from typing import Any
 
 import array_api_compat.numpy as xp
 import numpy as np
+from typing_extensions import override
 
 from sbtrpo.envs.spec import CorridorSpec
 from sbtrpo.envs.streams import Floats, Ints, make_streams, uniform
-from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.envs.tasks.base import Outcome, Task
 
 STRIDE = 0.1
 STRIP = 0.5
 
 
 class NoPhysics:
-    """Where an engine is expected but nothing needs one."""
+    """Stands where an engine is expected; the corridor needs none."""
 
     def __init__(self, num_worlds: int) -> None:
         self.xp: Any = xp
         self.num_worlds = num_worlds
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing."""
+        """Empty."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing."""
+        """There is nothing to load."""
 
 
-class Corridor:
-    """The point mass (see `Task`)."""
+class Corridor(Task):
+    """The point mass."""
 
     def __init__(self, spec: CorridorSpec, num_worlds: int, seed: int) -> None:
         self.spec = spec
@@ -48,17 +49,18 @@ class Corridor:
         self.action_low, self.action_high = -np.ones(2), np.ones(2)
         self.cost_names: tuple[str, ...] = ("cost_strip",)
 
+    @override
     def seed(self, seed: int) -> None:
-        """Start the random streams anew."""
         self.streams.seed(seed)
 
+    @override
     def reset(self, rows: Ints) -> None:
         """Start at x = 0, anywhere in the middle of the corridor."""
         self.position[rows, 0] = 0.0
         self.position[rows, 1] = 0.6 * uniform(self.streams, rows, 1)[:, 0] - 0.3
 
+    @override
     def step(self, action: Floats) -> tuple[Outcome, None]:
-        """Move."""
         stride = STRIDE * np.clip(action, -1, 1)
         self.position[:, 1] = np.clip(self.position[:, 1] + stride[:, 1], -1, 1)
         forbidden = self.position[:, 1] > STRIP
@@ -66,15 +68,15 @@ class Corridor:
         self.position[:, 0] += gain
         return Outcome(gain, [forbidden], forbidden ^ forbidden, None), None
 
+    @override
     def observe(self, rows: Ints | None = None) -> Floats:
-        """Where the point is."""
         return self.position.copy() if rows is None else self.position[rows]
 
+    @override
     def state_dict(self) -> dict[str, Any]:
-        """Position and streams."""
         return {"position": self.position.copy(), "streams": self.streams.state_dict()}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.position[:] = state["position"]
         self.streams.load_state_dict(state["streams"])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import mujoco
+from typing_extensions import override
 
 from sbtrpo.envs.arrays import Array, clip, copy, none_of
 from sbtrpo.envs.observation import observation_size, observation_slices
@@ -14,12 +15,12 @@ from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.robots import RUNNERS, Runner
 from sbtrpo.envs.spec import VelocitySpec
 from sbtrpo.envs.streams import Ints, make_streams, uniform
-from sbtrpo.envs.tasks.base import Outcome
+from sbtrpo.envs.tasks.base import Outcome, Task
 from sbtrpo.envs.tasks.noise import normal
 
 FRESH = ("cfrc_ext",)
-"""Parts of the observation that belong to the state after the step. All other fields of the engine are, as in the
-original, as the last substep left them: those of the last stage of its Runge-Kutta scheme."""
+"""Observed fields that the engine computes from the state after the step. All other fields keep, as in the original,
+what the last substep left in them: the values of the last stage of its Runge-Kutta scheme."""
 
 
 def is_healthy(xp: Any, robot: Runner, qpos: Array, qvel: Array) -> Array:
@@ -39,8 +40,8 @@ def is_healthy(xp: Any, robot: Runner, qpos: Array, qvel: Array) -> Array:
     return healthy
 
 
-def _place(xp: Any, robot: Runner, model: mujoco.MjModel, physics: Physics) -> Callable[[], Array]:
-    """How to read the place (N, 2) of a robot whose way is not that of its first coordinates."""
+def _place_reader(xp: Any, robot: Runner, model: mujoco.MjModel, physics: Physics) -> Callable[[], Array]:
+    """A function that reads where the robots are, (N, 2), if the first entries of qpos do not say it."""
     if robot.position == "torso":
         torso = model.body("torso").id
         return lambda: physics.xpos[:, torso, :2]
@@ -49,8 +50,8 @@ def _place(xp: Any, robot: Runner, model: mujoco.MjModel, physics: Physics) -> C
     return lambda: xp.sum(bodies[:, :, :2] * share[:, None], axis=1)
 
 
-class Velocity:
-    """A running robot (see `Task`)."""
+class Velocity(Task):
+    """A running robot."""
 
     def __init__(self, spec: VelocitySpec, model: mujoco.MjModel, physics: Physics, seed: int, original: bool) -> None:
         xp = physics.xp
@@ -67,21 +68,22 @@ class Velocity:
         self.observation_slices = observation_slices(spec)
         self.observation_size = observation_size(spec)
 
-        self._place = None if robot.position == "qpos" else _place(xp, robot, model, physics)
-        self._position = physics.qpos[:, :2] if self._place is None else xp.zeros((physics.num_worlds, 2), **like)
-        """Where the robots are, in the engine's memory, or where they were when it last computed that."""
+        self._read_place = None if robot.position == "qpos" else _place_reader(xp, robot, model, physics)
+        self._position = physics.qpos[:, :2] if self._read_place is None else xp.zeros((physics.num_worlds, 2), **like)
+        """(N, 2), where the robots are: a view of qpos, or a copy of what `_read_place` gave."""
         self._way = self._position if spec.planar else self._position[:, 0]
-        fields = [name for name in robot.parts if name not in ("qpos", "qvel")]
+        fields = [name for name in robot.observation_parts if name not in ("qpos", "qvel")]
         self._fields = [physics.output(name).reshape(physics.num_worlds, -1) for name in fields]
         self._left = [None if name in FRESH else xp.zeros_like(self._fields[k]) for k, name in enumerate(fields)]
         """What the last substep left of each field."""
 
+    @override
     def seed(self, seed: int) -> None:
-        """Start the random streams anew."""
         self.streams.seed(seed)
 
+    @override
     def reset(self, rows: Ints) -> None:
-        """The reference pose and rest, each with noise."""
+        """The reference pose at rest, with noise in positions and velocities."""
         xp, spec, physics, nq = self.xp, self.spec, self.physics, len(self._reference)
         if spec.normal_velocities:
             draws = 2 * uniform(self.streams, rows, nq) - 1
@@ -100,13 +102,14 @@ class Velocity:
         self._keep(rows)
 
     def _keep(self, rows: Any = slice(None)) -> None:
-        """Take over what the engine last computed, before it computes anything else."""
-        if self._place is not None:
-            self._position[rows] = self._place()[rows]
+        """Copy what the last substep left in the engine, before the engine computes anything else."""
+        if self._read_place is not None:
+            self._position[rows] = self._read_place()[rows]
         for field, left in zip(self._fields, self._left, strict=True):
             if left is not None:
                 left[rows] = field[rows]
 
+    @override
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
         """One environment step in every world; the engine itself clamps the controls."""
         xp, spec, physics = self.xp, self.spec, self.physics
@@ -116,7 +119,7 @@ class Velocity:
             failed = physics.step(spec.substeps, forward=True, between=self._keep)
         else:
             failed = physics.step(spec.substeps, forward=False)
-            if self._place is not None:
+            if self._read_place is not None:
                 self._keep()
         velocity = (self._way - before) / self._dt
         forward = velocity[:, 0] if spec.planar else velocity
@@ -131,24 +134,26 @@ class Velocity:
         extra = {"x_velocity": forward, "y_velocity": velocity[:, 1]} if spec.planar else {"x_velocity": forward}
         return Outcome(reward, [too_fast], none_of(too_fast), fallen, extra), failed
 
+    @override
     def observe(self, rows: Array | None = None) -> Array:
-        """Positions without the way gone, velocities, and for some robots what the engine computes from them."""
+        """qpos without its first entries, qvel, and for some robots what the engine computes from them."""
         qpos, qvel = self.physics.qpos, self.physics.qvel
-        parts = [qpos[:, self.robot.unseen :], qvel]
-        parts += [field if left is None else left for field, left in zip(self._fields, self._left, strict=True)]
+        columns = [qpos[:, self.robot.unseen :], qvel]
+        columns += [field if left is None else left for field, left in zip(self._fields, self._left, strict=True)]
         if rows is not None:
-            parts = [part[rows] for part in parts]
+            columns = [column[rows] for column in columns]
         if math.isfinite(limit := self.robot.velocity_limit):
-            parts[1] = clip(self.xp, parts[1], -limit, limit)
-        return self.xp.concat(parts, axis=1)
+            columns[1] = clip(self.xp, columns[1], -limit, limit)
+        return self.xp.concat(columns, axis=1)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """The random streams, and what is not in the engine's state."""
         state: dict[str, Any] = {"streams": self.streams.state_dict()}
-        return state if self._place is None else {**state, "position": copy(self._position)}
+        return state if self._read_place is None else {**state, "position": copy(self._position)}
 
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict`."""
         self.streams.load_state_dict(state["streams"])
-        if self._place is not None:
+        if self._read_place is not None:
             self._position[:] = state["position"]

@@ -18,7 +18,7 @@ class NoGraphicsError(UserError, RuntimeError):
 def graphics_library() -> str:
     """The name of the OpenGL library to draw with without a screen: `egl`, `osmesa`, `cgl` or `glfw`.
 
-    MUJOCO_GL decides where it is set. Only one can be used in a process, so libraries are looked at before they are
+    Where MUJOCO_GL is set, it decides. Only one can be used in a process, so libraries are looked at before they are
     loaded; where there is none, `NoGraphicsError` names the package to install.
     """
     wish = os.environ.get("MUJOCO_GL", "").lower().strip()

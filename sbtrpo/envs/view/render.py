@@ -38,9 +38,9 @@ Frame: TypeAlias = NDArray[np.uint8]
 Colour: TypeAlias = tuple[float, float, float, float]
 
 ROBOT = -1
-"""The robot among the things that are painted red; objects are numbered in placement order from 0 on."""
+"""Stands for the robot where objects are given by numbers: those count from 0 in placement order."""
 
-# What people know from Safety-Gymnasium, a little less glaring.
+# The colours of Safety-Gymnasium, a little less bright.
 COLOURS: dict[str, Colour] = {
     "goal": (0.16, 0.72, 0.28, 0.45),
     "hazards": (0.15, 0.30, 0.95, 0.42),
@@ -163,14 +163,14 @@ class Renderer:
         )
 
     def concerned(self, world: int, violated: Collection[str]) -> frozenset[int]:
-        """Who is to be painted red when the last step violated these cost components: `ROBOT`, and objects."""
+        """What to paint red after a step that violated these cost components: `ROBOT`, and numbers of objects."""
         if not violated:
             return frozenset()
-        found = {ROBOT}
+        red = {ROBOT}
         if self._task is not None:
             for name in violated:
-                found |= _culprits(self._task, world, name)
-        return frozenset(found)
+                red |= _culprits(self._task, world, name)
+        return frozenset(red)
 
     # ---- drawing -----------------------------------------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ class Renderer:
             for k in range(self._spec.group("buttons").count):
                 chosen = COLOURS["goal"][:3] if k == view.target else COLOURS["buttons"][:3]
                 paint[self._geoms_of[first + k]] = DARK_BUTTON if view.dark else (*chosen, 1.0)
-        for thing in red:
-            for geom in self._geoms_of.get(thing, []):
+        for index in red:
+            for geom in self._geoms_of.get(index, []):
                 paint[geom] = UNSAFE
         return paint
 
@@ -311,7 +311,7 @@ class Renderer:
 
 
 def _culprits(task: Navigation, world: int, name: str) -> set[int]:
-    """Objects on which the robot's last step cost, by the component's name."""
+    """Numbers of the objects with which the last step violated a cost component."""
     for group, place in zip(task.spec.groups, task.slices.values(), strict=True):
         if group.cost and (group.kind in name or (group.kind == "sigwalls" and "boundary" in name)):
             among = _involved(task, world, name, group, place)
@@ -320,7 +320,7 @@ def _culprits(task: Navigation, world: int, name: str) -> set[int]:
 
 
 def _involved(task: Navigation, world: int, name: str, group: Group, place: slice) -> NDArray[Any]:
-    """Numbers of the objects of a kind."""
+    """Which objects of the group violated it, counted from 0 in the group."""
     distance = np.sqrt(to_numpy(task.worlds.squared[world, place]))
     if group.kind == "hazards":
         return np.flatnonzero(distance < group.radius)
@@ -345,21 +345,21 @@ def _object_geoms(model: Any, spec: NavigationSpec | None) -> dict[int, list[int
         for group, place in zip(spec.groups, spec.slices().values(), strict=True):
             if group.body != "mark":
                 bodies |= {model.body(object_name(group, i)).id: place.start + i for i in range(group.count)}
-    found: dict[int, list[int]] = {thing: [] for thing in (ROBOT, *bodies.values())}
+    geoms: dict[int, list[int]] = {index: [] for index in (ROBOT, *bodies.values())}
     for geom in range(model.ngeom):
         if model.geom_type[geom] != mujoco.mjtGeom.mjGEOM_PLANE:
-            found[bodies.get(int(model.body_rootid[model.geom_bodyid[geom]]), ROBOT)].append(geom)
-    return found
+            geoms[bodies.get(int(model.body_rootid[model.geom_bodyid[geom]]), ROBOT)].append(geom)
+    return geoms
 
 
 def _base_colours(model: Any, spec: NavigationSpec | None) -> NDArray[np.float32]:
     """Colours of the model's geoms when nothing costs: (ngeom, 4). The stage has a floor of its own."""
     paint: NDArray[np.float32] = np.array(model.geom_rgba, np.float32)
     kinds = [group for group in spec.groups for _ in range(group.count)] if spec else []
-    for thing, geoms in _object_geoms(model, spec).items():
+    for index, geoms in _object_geoms(model, spec).items():
         for geom in geoms:
-            if thing != ROBOT:
-                paint[geom] = COLOURS.get(kinds[thing].kind, OTHER)
+            if index != ROBOT:
+                paint[geom] = COLOURS.get(kinds[index].kind, OTHER)
             elif np.allclose(paint[geom], _UNPAINTED):
                 paint[geom] = LIMB if spec is None else BODY if model.geom(geom).name == "agent" else ACCENT
     paint[model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE] = 0.0

@@ -127,10 +127,10 @@ def worlds_figure(
 def _check_shapes(spec: NavigationSpec, objects: Floats, trails: Floats, returns: Floats, costs: Floats) -> None:
     n = len(objects)
     expected = {"objects": (n, spec.num_objects, 3), "trails": (len(trails), n, 2), "returns": (n,), "costs": (n,)}
-    given = {"objects": objects, "trails": trails, "returns": returns, "costs": costs}
+    arrays = {"objects": objects, "trails": trails, "returns": returns, "costs": costs}
     for name, shape in expected.items():
-        if np.shape(given[name]) != shape:
-            raise ValueError(f"{name} must have shape {shape} for {spec.id}, got {np.shape(given[name])}")
+        if np.shape(arrays[name]) != shape:
+            raise ValueError(f"{name} must have shape {shape} for {spec.id}, got {np.shape(arrays[name])}")
     if n == 0 or len(trails) == 0:
         raise ValueError("there is nothing to draw: give at least one world and one step")
 
@@ -214,14 +214,14 @@ def _frame(axes: Axes, reach: float, episode_return: float, cost: float) -> None
 def draw_objects(axes: Axes, spec: NavigationSpec, centres: Floats) -> None:
     """The layout of one world: centres (M, 3)."""
     for group, place in zip(spec.groups, spec.slices().values(), strict=True):
-        look = _look(group)
+        properties = _patch_properties(group)
         for x, y in centres[place, :2].tolist():
-            axes.add_patch(_outline(group, x, y, look))
-            for patch in _extras(group, x, y, look):
+            axes.add_patch(_outline(group, x, y, properties))
+            for patch in _extras(group, x, y, properties):
                 axes.add_patch(patch)
 
 
-def _look(group: Group) -> Properties:
+def _patch_properties(group: Group) -> Properties:
     """Patch properties of a kind."""
     style = STYLES.get(group.kind, OTHER)
     filled = (*to_rgb(style.colour), style.opacity)
@@ -234,25 +234,25 @@ def _look(group: Group) -> Properties:
     }
 
 
-def _outline(group: Group, x: float, y: float, look: Properties) -> Patch:
-    """The object as seen from above, not turned: layouts do not tell the turn, which no cost depends on."""
+def _outline(group: Group, x: float, y: float, properties: Properties) -> Patch:
+    """The object as seen from above, not turned: layouts do not say how it is turned, and no cost depends on that."""
     if group.shape != "box":
-        return Circle((x, y), group.radius, **look)
+        return Circle((x, y), group.radius, **properties)
     across, along = group.size[:2]
     if group.body == "mark" and abs(y) > abs(x):
         across, along = along, across  # a wall faces the origin
-    return Rectangle((x - across, y - along), 2 * across, 2 * along, **look)
+    return Rectangle((x - across, y - along), 2 * across, 2 * along, **properties)
 
 
-def _extras(group: Group, x: float, y: float, look: Properties) -> list[Patch]:
+def _extras(group: Group, x: float, y: float, properties: Properties) -> list[Patch]:
     """What belongs to an object beside its outline."""
     if group.body == "gremlin":  # its weld drags it around the place at which it starts
-        path: Properties = {"edgecolor": look["edgecolor"], "linewidth": 0.5, "linestyle": (0, (2, 2))}
+        path: Properties = {"edgecolor": properties["edgecolor"], "linewidth": 0.5, "linestyle": (0, (2, 2))}
         return [Circle((x, y), GREMLIN_TRAVEL, fill=False, zorder=1.5, **path)]
-    if group.kind == "push_box":  # the smaller boxes on its edges, with which it leaves corners
+    if group.kind == "push_box":  # the smaller boxes on its edges, by which it is pulled out of corners
         half = group.size[0]
         corners = [(x + sx * half, y + sy * half) for sx in (-1, 1) for sy in (-1, 1)]
-        return [Rectangle((cx - half / 2, cy - half / 2), half, half, **look) for cx, cy in corners]
+        return [Rectangle((cx - half / 2, cy - half / 2), half, half, **properties) for cx, cy in corners]
     return []
 
 
@@ -279,14 +279,14 @@ def legend_handles(spec: NavigationSpec) -> list[Line2D]:
 
     handles = []
     for group in spec.groups:
-        look = _look(group)
+        patch = _patch_properties(group)
         handles.append(
             entry(
                 group.kind.replace("_", " ") + (" (cost)" if group.cost else ""),
                 marker="s" if group.shape == "box" else "o",
-                markerfacecolor=look["facecolor"],
-                markeredgecolor=look["edgecolor"],
-                markeredgewidth=look["linewidth"],
+                markerfacecolor=patch["facecolor"],
+                markeredgecolor=patch["edgecolor"],
+                markeredgewidth=patch["linewidth"],
             )
         )
     handles.append(entry("robot's start", **_START))

@@ -36,7 +36,7 @@ def test_a_good_environment_passes(what: str) -> None:
 def test_our_own_tasks_pass(task: str) -> None:
     report = check_environment(task, seconds=0.5)
     assert report.ok
-    assert all(finding.severity == "note" or "speed" in finding.what for finding in report.findings)
+    assert all(finding.severity == "note" or "speed" in finding.message for finding in report.findings)
 
 
 @pytest.mark.parametrize("name", ["Reservoir", "LavaGrid"])
@@ -44,7 +44,7 @@ def test_the_examples_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     report = check_environment(f"own_environment:{name}-v0", seconds=1.0, isolated=False)
     assert report.lines()[0] == f"own_environment:{name}-v0: nothing to change"
-    assert any("of" in finding.what and "cost something" in finding.what for finding in report.findings)
+    assert any("of" in finding.message and "cost something" in finding.message for finding in report.findings)
     assert "own_environment" in sys.modules
 
 
@@ -70,7 +70,7 @@ def test_the_examples_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_makes_training_impossible_is_an_error(what: str, said: str, remedy: str) -> None:
     report = findings(what)
     assert not report.ok
-    assert said in worst(report).what
+    assert said in worst(report).message
     assert remedy in worst(report).remedy
     assert " and ".join(report.lines()[0].split(": ")[1:]) == "1 error"
 
@@ -88,29 +88,29 @@ def test_what_spoils_results_is_a_warning(what: str, said: str, remedy: str) -> 
     report = findings(what)
     assert report.ok
     assert worst(report).severity == "warning"
-    assert said in worst(report).what
+    assert said in worst(report).message
     assert remedy in worst(report).remedy
 
 
 def test_an_environment_that_takes_days_is_a_warning() -> None:
     report = findings("slow", seconds=0.4)
     assert worst(report).severity == "warning"
-    assert "hours on the" in worst(report).what
+    assert "hours on the" in worst(report).message
     assert "--total-steps" in worst(report).remedy
 
 
 def test_costs_that_never_come_are_noted() -> None:
-    assert any("nothing cost in" in finding.what for finding in findings("never costs").findings)
+    assert any("nothing cost in" in finding.message for finding in findings("never costs").findings)
 
 
 def test_an_environment_that_ends_its_process_is_reported() -> None:
     report = check_environment(name_of("die"), seconds=0.2)
     assert not report.ok
-    assert "ended its process" in worst(report).what
+    assert "ended its process" in worst(report).message
 
 
 def test_findings_come_from_the_other_process_too() -> None:
-    said = [finding.what for finding in check_environment(name_of("bounds"), seconds=0.2).findings]
+    said = [finding.message for finding in check_environment(name_of("bounds"), seconds=0.2).findings]
     assert "leaves its bounds" in said[0]
     assert len(said) == 3
 

@@ -150,14 +150,14 @@ def report_on(what: str) -> CheckReport:
 def test_check_tells_what_the_cost_is_the_sum_of(what: str, names: tuple[str, ...]) -> None:
     report = report_on(what)
     assert report.ok
-    notes = [finding.what for finding in report.findings if finding.severity == "note"]
+    notes = [finding.message for finding in report.findings if finding.severity == "note"]
     first, second = (f"cost_{name} (above 0 in" for name in names)
     assert f"the cost is the sum of {first} 52.2% of the steps), {second} 100.0% of the steps)" in notes
 
 
 @pytest.mark.usefixtures("_slow_clock")
 def test_check_says_nothing_of_sums_where_there_are_none() -> None:
-    assert not any("sum" in finding.what for finding in report_on("vector of one").findings)
+    assert not any("sum" in finding.message for finding in report_on("vector of one").findings)
 
 
 @pytest.mark.usefixtures("_slow_clock")
@@ -166,7 +166,7 @@ def test_check_refuses_what_training_refuses(what: str, sentence: str) -> None:
     findings = report_on(what).findings
     assert findings[0].severity == "error"
     with pytest.raises(UnfitEnvironment, match=sentence):
-        raise UnfitEnvironment(findings[0].what)
+        raise UnfitEnvironment(findings[0].message)
 
 
 @pytest.mark.usefixtures("_slow_clock")
@@ -187,5 +187,5 @@ def test_check_refuses_what_training_refuses(what: str, sentence: str) -> None:
 def test_check_names_the_component(what: str, severity: str, said: str, remedy: str) -> None:
     worst = report_on(what).findings[0]
     assert worst.severity == severity
-    assert said in worst.what
+    assert said in worst.message
     assert remedy in worst.remedy

@@ -1,0 +1,108 @@
+"""A network at fixed parameters and inputs, as a linear map of its parameters, in chunks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from sbtrpo.nets.network import MLP
+
+CHUNK = 65_536
+"""Samples that are linearised together."""
+BUDGET = 2**30
+"""Bytes of linearisations that are kept; chunks beyond it are linearised whenever they are needed."""
+
+
+class Linearised:
+    """The network on the observations (B, obs_dim), as a linear map of its parameters.
+
+    With x_l the input of layer l, and s_lj = ∂ output_j / ∂ (W_l x_l + b_l) a vector of each sample, all fixed,
+
+        (J v)_j = Σ_l ⟨s_lj, dW_l x_l + db_l⟩        and        (Jᵀu)_l = Σ_samples (Σ_j u_j s_lj) [x_l, 1]ᵀ,
+
+    so a pass is one matrix product per layer. There are few outputs; K vectors pass through together.
+    """
+
+    def __init__(self, network: MLP, obs: Tensor) -> None:
+        params = network.params
+        activations = [obs]
+        for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
+            activations.append(torch.tanh(torch.nn.functional.linear(activations[-1], weight, bias)))
+        self.output = torch.nn.functional.linear(activations[-1], params[-2], params[-1])
+        """(B, outputs)"""
+        one = torch.ones_like(obs[:, :1])
+        self.inputs = [torch.cat([x, one], dim=1) for x in activations]
+        """[x_l, 1] of every layer: (B, in + 1) each; with it a bias is one more column of its weight."""
+        self.signals: list[list[Tensor]] = []
+        """s_lj of every layer but the last and every output: (B, out) each. In the last, s_lj is the unit vector j."""
+        signal = [row.expand(len(obs), -1) for row in params[-2]]
+        for layer in range(len(activations) - 1, 0, -1):
+            slope = 1 - activations[layer] * activations[layer]
+            signal = [s * slope for s in signal]
+            self.signals.insert(0, signal)
+            signal = [s @ params[2 * layer - 2] for s in signal] if layer > 1 else []
+
+    @property
+    def size(self) -> int:
+        """Bytes that it holds."""
+        return sum(x.nbytes for x in [*self.inputs, *(s for signal in self.signals for s in signal)])
+
+    def pushforward(self, tangents: Sequence[Tensor]) -> Tensor:
+        """J v: tangents shaped as the parameters with K in front -> (outputs, K, B)."""
+        joined = [torch.cat([w, b[..., None]], dim=2) for w, b in zip(tangents[::2], tangents[1::2], strict=True)]
+        k, outputs, _ = joined[-1].shape
+        last = self.inputs[-1] @ joined[-1].reshape(k * outputs, -1).T
+        pushed = last.view(-1, k, outputs).permute(2, 1, 0).contiguous()
+        for x, tangent, signal in zip(self.inputs, joined, self.signals, strict=False):
+            change = x.new_empty((k, len(x), tangent.shape[1]))
+            for i in range(k):
+                torch.mm(x, tangent[i].T, out=change[i])
+            for j, s in enumerate(signal):
+                pushed[j] += (change * s).sum(dim=2)
+        return pushed
+
+    def pullback(self, cotangent: Tensor) -> Tensor:
+        """Jᵀ u: (outputs, K, B) -> (K, P), gradients in the order of the parameters."""
+        outputs, k, b = cotangent.shape
+        joined = []
+        for x, signal in zip(self.inputs, self.signals, strict=False):
+            error = cotangent[0, :, :, None] * signal[0]
+            for j in range(1, outputs):
+                error.addcmul_(cotangent[j, :, :, None], signal[j])
+            joined.append(torch.stack([e.T @ x for e in error]))
+        joined.append((cotangent.reshape(outputs * k, b) @ self.inputs[-1]).view(outputs, k, -1).transpose(0, 1))
+        gradients = [gradient for both in joined for gradient in (both[..., :-1], both[..., -1])]
+        return torch.cat([gradient.reshape(k, -1) for gradient in gradients], dim=1)
+
+
+class LinearisedChunks:
+    """The network on all observations (B, obs_dim), `CHUNK` of them at a time: iterates over rows and `Linearised`.
+
+    The first chunks are kept, as many as `BUDGET` has room for. The others are linearised anew in every iteration, so
+    that memory has a bound however large B is. Of all chunks the outputs are kept.
+    """
+
+    def __init__(self, network: MLP, obs: Tensor) -> None:
+        self._network, self._obs = network, obs
+        self.rows = [slice(start, min(start + CHUNK, len(obs))) for start in range(0, len(obs), CHUNK)]
+        """Of each chunk."""
+        self._kept: list[Linearised] = []
+        outputs, room = [], BUDGET
+        for rows in self.rows:
+            if room < 0:
+                outputs.append(network(obs[rows]))
+                continue
+            linearised = Linearised(network, obs[rows])
+            outputs.append(linearised.output)
+            room -= linearised.size
+            if room >= 0:
+                self._kept.append(linearised)
+        self.output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        """(B, outputs)"""
+
+    def __iter__(self) -> Iterator[tuple[slice, Linearised]]:
+        for number, rows in enumerate(self.rows):
+            kept = number < len(self._kept)
+            yield rows, self._kept[number] if kept else Linearised(self._network, self._obs[rows])

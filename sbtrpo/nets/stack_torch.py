@@ -1,0 +1,111 @@
+"""The stack of networks, Adam and clipping of `stack.py` on torch tensors: for large minibatches, and for GPUs.
+
+Nothing here waits for the device: whether a gradient is clipped is a number that stays there. So the operations of many
+minibatches queue up, and the host waits only where it reads a result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class TensorStack:
+    """K tanh networks of one shape with linear outputs, and room for `extra` parameters in front of theirs.
+
+    As `Stack`: `theta` and `gradient` are vectors; `params` and `gradients` are views of them, weight (K, in, out),
+    bias (K, 1, out), weight, ...
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        sizes: Sequence[int],
+        extra: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: str = "cpu",
+    ) -> None:
+        self.heads, self.extra = heads, extra
+        self.layers = list(itertools.pairwise(sizes))
+        count = extra + heads * sum((inputs + 1) * outputs for inputs, outputs in self.layers)
+        # Two tensors, not two rows of one: autograd would take a gradient that is filled for parameters that changed.
+        self.theta, self.gradient = (torch.zeros(count, dtype=dtype, device=device) for _ in range(2))
+        self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
+
+    def _views(self, vector: Tensor) -> list[Tensor]:
+        k = self.heads
+        shapes = [shape for inputs, outputs in self.layers for shape in ((k, inputs, outputs), (k, 1, outputs))]
+        pieces = torch.split(vector[self.extra :], [math.prod(shape) for shape in shapes])
+        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Inputs (K, n, in), what each hidden layer makes of them, (K, n, out), and outputs (K, n, out).
+
+        Args:
+            x: (n, in); the K views of it that come back first share its memory.
+        """
+        activations = [x.expand(self.heads, *x.shape)]
+        for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
+            if len(activations) > 1:
+                activations[-1].tanh_()
+            activations.append(torch.baddbmm(bias, activations[-1], weight))
+        return activations
+
+    def backward(self, activations: Sequence[Tensor], signal: Tensor) -> None:
+        """Fill `gradient` (but its extra entries) from the loss's slope in the outputs, (K, n, out)."""
+        for layer in range(len(self.layers) - 1, -1, -1):
+            h, weight = activations[layer], self.params[2 * layer]
+            torch.bmm(h.mT, signal, out=self.gradients[2 * layer])
+            torch.sum(signal, dim=1, keepdim=True, out=self.gradients[2 * layer + 1])
+            if layer:
+                # With one output, as a critic's last layer has, the product is an outer one.
+                signal = signal * weight.mT if weight.shape[2] == 1 else torch.bmm(signal, weight.mT)
+                signal.addcmul_(signal * h, h, value=-1)  # signal (1 - h²)
+
+
+class TensorAdam:
+    """Adam (β 0.9 and 0.999, ε 1e-8) on one vector."""
+
+    def __init__(self, size: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
+        self._mean, self._square, self._scratch = torch.zeros((3, size), dtype=dtype, device=device)
+        self._steps = 0
+
+    def step(self, theta: Tensor, gradient: Tensor, learning_rate: float) -> None:
+        """Move theta against the gradient, in place."""
+        self._steps += 1
+        self._mean.lerp_(gradient, 0.1)
+        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+        # Both corrections of the start, as factors: of the root's scale and of the learning rate.
+        root = math.sqrt(1 - 0.999**self._steps)
+        torch.sqrt(self._square, out=self._scratch).add_(1e-8 * root)
+        theta.addcdiv_(self._mean, self._scratch, value=-learning_rate * root / (1 - 0.9**self._steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Both moments and the number of steps, as `Adam` saves them."""
+        mean, square = (moment.cpu().numpy().copy() for moment in (self._mean, self._square))
+        return {"mean": mean, "square": square, "steps": self._steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict`, of `Adam` or of this."""
+        self._mean.copy_(torch.as_tensor(state["mean"]))
+        self._square.copy_(torch.as_tensor(state["square"]))
+        self._steps = int(state["steps"])
+
+
+def clip_tensors_together(gradients: Sequence[Tensor], max_norm: float, beside: Tensor | float = 0.0) -> Tensor:
+    """Scale gradients so that their joint norm, with a norm `beside` counted in, stays within a bound.
+
+    Returns:
+        The factor that was applied, 1 where none was needed: a tensor of no dimensions, still on the device.
+    """
+    squares = torch.stack([gradient @ gradient for gradient in gradients]).sum()
+    norm = torch.sqrt(squares + beside * beside)
+    factor = torch.where(norm <= max_norm, torch.ones_like(norm), max_norm / (norm + 1e-6))
+    for gradient in gradients:
+        gradient *= factor
+    return factor

@@ -1,0 +1,211 @@
+"""Training under several constraints: from what a rollout cost to what the method reads and the row tells."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sbtrpo.config import TrainConfig
+from sbtrpo.envs.constraints import Constraints
+from sbtrpo.errors import UserError
+from sbtrpo.learning import training
+from sbtrpo.learning.advantages import gae, normalise, returns_to_go, sums_of_ended_paths
+from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.training import Trainer
+
+NAMES = ("walls", "speed")
+WORLDS, STEPS = 3, 70  # of the toy task, whose episodes take 50 steps
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers have two constraints, whose costs the tests make up."""
+    monkeypatch.setattr(training, "make_constraints", lambda *_: Constraints(NAMES, ((), ())))
+
+
+def toy(algo: str = "ppo_lag", **settings: Any) -> Trainer:
+    sizes: dict[str, Any] = {"num_envs": WORLDS, "steps_per_epoch": WORLDS * STEPS, "total_steps": 10 * WORLDS * STEPS}
+    return Trainer(TrainConfig(task="ToyCorridor-v0", algo=algo, seed=2, threads=1, **sizes, **settings))
+
+
+def collect(trainer: Trainer, seed: int) -> Rollout:
+    """A rollout in which each constraint costs 1 in some steps, the first world nothing at all."""
+    rollout = trainer.collector.collect(STEPS)
+    costs = (torch.rand((2, STEPS, WORLDS), generator=torch.Generator().manual_seed(seed)) < 0.02).float()
+    costs[..., 0] = 0
+    rollout.signals = torch.cat([rollout.reward[None], costs])
+    return rollout
+
+
+def run(trainer: Trainer, epochs: int) -> tuple[list[dict[str, float]], list[Rollout]]:
+    rollouts = []
+    rows = []
+    for _ in range(epochs):
+        rollouts.append(collect(trainer, trainer.epoch))
+        rows.append(trainer.learn(rollouts[-1], 1.0).row)
+    return rows, rollouts
+
+
+def noted(values: Any, count: int) -> float:
+    """An epoch's statistic: its `count` episodes, the last ones, each note the mean over all up to themselves."""
+    means = np.cumsum(values) / np.arange(1, len(values) + 1)
+    return float(means[-count:].mean())
+
+
+# ---- pure functions ------------------------------------------------------------------------------------------------
+
+
+def test_signals_together_give_what_each_gives_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, values, following = torch.randn((3, 3, 40, 5), generator=generator)
+    terminated, truncated = torch.rand((2, 40, 5), generator=generator) < 0.05
+    ended = terminated | truncated
+    together = returns_to_go(x, ended, 0.9)
+    estimates = gae(x, values, following, terminated, ended, 0.9, 0.8)
+    for i in range(3):
+        assert torch.equal(together[i], returns_to_go(x[i], ended, 0.9))
+        assert torch.equal(estimates[i], gae(x[i], values[i], following[i], terminated, ended, 0.9, 0.8))
+
+
+def test_rewards_are_standardised_and_costs_only_centred() -> None:
+    advantages = 3 + 7 * torch.randn((3, 40, 5), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    reward, *costs = normalise(advantages)
+    assert reward.mean().item() == pytest.approx(0, abs=1e-12)
+    assert reward.std().item() == pytest.approx(1)
+    for before, cost in zip(advantages[1:], costs, strict=True):
+        assert cost.mean().item() == pytest.approx(0, abs=1e-12)
+        torch.testing.assert_close(cost, (before - before.mean()).flatten())
+
+
+def test_sums_of_ended_paths_are_those_of_a_plain_loop() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand((2, 30, 4), generator=generator)
+    ended = torch.rand((30, 4), generator=generator) < 0.2
+    begun = torch.rand((2, 4), generator=generator, dtype=torch.float64)
+    sums, going_on = sums_of_ended_paths(x, ended, begun)
+    expected: list[list[float]] = [[], []]
+    for signal in range(2):
+        running = begun[signal].tolist()
+        for t in range(30):
+            for world in range(4):
+                running[world] += x[signal, t, world].item()
+                if ended[t, world]:
+                    expected[signal].append(running[world])
+                    running[world] = 0.0
+        assert sums[signal].tolist() == pytest.approx(expected[signal])
+        assert going_on[signal].tolist() == pytest.approx(running)
+
+
+def test_sums_do_not_depend_on_where_rollouts_are_cut() -> None:
+    generator = torch.Generator().manual_seed(1)
+    x, ended = torch.rand((2, 60, 3), generator=generator), torch.rand((60, 3), generator=generator) < 0.1
+    nothing = torch.zeros((2, 3), dtype=torch.float64)
+    whole, rest = sums_of_ended_paths(x, ended, nothing)
+    first, between = sums_of_ended_paths(x[:, :25], ended[:25], nothing)
+    second, other_rest = sums_of_ended_paths(x[:, 25:], ended[25:], between)
+    assert torch.equal(torch.cat([first, second], dim=1), whole)
+    assert torch.equal(other_rest, rest)
+
+
+# ---- the trainer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("two")
+def test_the_row_tells_each_constraint_by_name() -> None:
+    trainer = toy(policy_passes=2, cost_limit=(1.0, 2.0))
+    rows, _ = run(trainer, 3)
+    assert len({tuple(row) for row in rows}) == 1
+    for name in NAMES:
+        stems = ("cost_{}", "safety_{}", "cost_statistic_{}", "multiplier_{}", "critic_loss_{}", "surrogate_{}_change")
+        assert {stem.format(name) for stem in stems} <= set(rows[0])
+        assert [row[f"cost_statistic_{name}"] for row in rows] == [0.0, *(row[f"cost_{name}"] for row in rows[1:])]
+    assert not {"cost_statistic", "multiplier", "critic_loss_c", "surrogate_c_change"} & set(rows[0])
+
+
+@pytest.mark.usefixtures("two")
+def test_an_episode_is_safe_if_it_violates_no_constraint() -> None:
+    trainer = toy("trpo", advantage="mc")
+    rows, rollouts = run(trainer, 4)
+    signals = torch.cat([rollout.signals for rollout in rollouts], dim=1)
+    ended = torch.cat([rollout.terminated | rollout.truncated for rollout in rollouts])
+    sums, _ = sums_of_ended_paths(signals, ended, torch.zeros((3, WORLDS), dtype=torch.float64))
+    returns, *costs = sums.numpy()
+    assert len(returns) == sum(row["episodes"] for row in rows) < 50  # one window holds them all
+    safe = (costs[0] == 0) & (costs[1] == 0)
+    assert 0 < safe.sum() < min((cost == 0).sum() for cost in costs)
+    count = int(rows[-1]["episodes"])
+    for name, cost in zip(NAMES, costs, strict=True):
+        assert rows[-1][f"cost_{name}"] == pytest.approx(noted(cost, count))
+        assert rows[-1][f"safety_{name}"] == pytest.approx(noted(cost == 0, count))
+    assert rows[-1]["safety_probability"] == pytest.approx(noted(safe, count))
+    assert rows[-1]["safe_reward"] == pytest.approx(noted(np.where(safe, returns, 0), count), rel=1e-4)
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae"])
+def test_every_kind_of_advantage_has_a_row_for_each_signal(advantage: str) -> None:
+    trainer = toy("trpo_lag", advantage=advantage, critic_passes=1)
+    heads = {"gae": 3, "gae-reward": 1}.get(advantage, 0)
+    for epoch in range(2):
+        rollout = collect(trainer, epoch)
+        signals, ended = rollout.signals, rollout.terminated | rollout.truncated
+        baseline = trainer.baseline
+        advantages = trainer._advantages(rollout)
+        returns = returns_to_go(signals, ended, 0.99)
+        assert advantages.estimates.shape == signals.shape
+        if advantage == "mc-linear" and epoch:
+            assert baseline is not None
+            assert baseline.shape[1] == 3
+            assert all(not torch.equal(a, b) for a, b in zip(advantages.estimates, returns, strict=True))
+        else:
+            assert torch.equal(advantages.estimates[heads:], returns[heads:])
+        assert (advantages.targets is None) == (heads == 0)
+        if advantages.targets is not None:
+            assert len(advantages.targets) == heads
+    assert trainer._batch(rollout, advantages).advantages.shape == (3, STEPS * WORLDS)
+
+
+@pytest.mark.usefixtures("two")
+def test_a_loaded_trainer_continues_to_the_last_bit() -> None:
+    trainer, other = toy(policy_passes=2), toy(policy_passes=2)
+    run(trainer, 2)
+    other.load_state_dict(trainer.state_dict())
+    assert repr(run(trainer, 2)[0]) == repr(run(other, 2)[0])
+
+
+def test_one_constraint_is_told_as_it_always_was() -> None:
+    row = toy(policy_passes=2).run_epoch().row
+    assert {"cost_statistic", "multiplier", "critic_loss_c", "surrogate_c_change"} <= set(row)
+    told = [name for name in row if name.startswith(("cost", "safety"))]
+    assert told == ["cost", "safety_probability", "cost_statistic"]
+
+
+def test_a_checkpoint_without_running_costs_loads() -> None:
+    trainer, other = toy(policy_passes=2), toy(policy_passes=2)
+    trainer.run_epoch()
+    state = trainer.state_dict()
+    assert state.pop("running_costs") is None
+    other.load_state_dict(state)
+    assert repr(other.run_epoch().row) == repr(trainer.run_epoch().row)
+
+
+def test_a_trainer_refuses_more_constraints_than_its_method_takes() -> None:
+    with pytest.raises(UserError, match="cpo takes one constraint; use `--constraints sum`"):
+        Trainer(TrainConfig(algo="cpo", constraints=("each",), num_envs=1, steps_per_epoch=10, total_steps=10))
+
+
+@pytest.mark.parametrize("algo", ["sb-trpo", "ppo_lag"])
+def test_each_cost_of_a_task_can_be_a_constraint(algo: str) -> None:
+    sizes: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 4000, "total_steps": 8000, "threads": 1}
+    passes = {"policy_passes": 1} if algo == "ppo_lag" else {}
+    trainer = Trainer(TrainConfig(task="SafetyPointGoal2-v0", algo=algo, constraints=("each",), **sizes, **passes))
+    names = trainer.constraints.names
+    assert len(names) > 1
+    epoch = trainer.run_epoch()  # an episode of each world
+    assert epoch.row["skipped"] == 0
+    for name in names:
+        costs = epoch.episodes[f"cost_{name}"]
+        assert epoch.row[f"cost_{name}"] == pytest.approx(noted(costs, 4))
+        assert epoch.row[f"safety_{name}"] == pytest.approx(noted(costs == 0, 4))
+    assert sum(epoch.row[f"cost_{name}"] for name in names) >= epoch.row["cost"] > 0
