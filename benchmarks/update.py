@@ -36,10 +36,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, report
 from sbtrpo.algorithms.focops import FOCOPS
-from sbtrpo.algorithms.sb_trpo import safety_share
+from sbtrpo.algorithms.ppo_lag import PPOLagSettings
+from sbtrpo.algorithms.sb_trpo import SBTRPOSettings, safety_share
 from sbtrpo.algorithms.trust_region import TrustRegion
-from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import METHODS
+from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.network import flatten
@@ -102,7 +102,7 @@ def textbook_cg(product: Callable[[Tensor], Tensor], b: Tensor, iterations: int)
     return x
 
 
-def textbook_update(actor: Actor, batch: Batch, config: TrainConfig) -> Tensor:
+def textbook_update(actor: Actor, batch: Batch, settings: SBTRPOSettings) -> Tensor:
     """SB-TRPO's update with autograd throughout; parameters of the accepted step."""
     with torch.no_grad():
         old = actor(batch.obs)
@@ -114,29 +114,29 @@ def textbook_update(actor: Actor, batch: Batch, config: TrainConfig) -> Tensor:
     def product(vector: Tensor) -> Tensor:
         kl = torch.distributions.kl_divergence(old, actor(batch.obs)).mean()
         gradient = flat_gradient(kl, actor, create_graph=True)
-        return flat_gradient(gradient @ vector, actor) + config.cg_damping * vector
+        return flat_gradient(gradient @ vector, actor) + settings.cg_damping * vector
 
     steps, gradients = [], []
     for advantage in batch.advantages:
         g = flat_gradient(surrogate(advantage), actor)
-        x = textbook_cg(product, g, config.cg_iterations)
-        steps.append(torch.sqrt(2 * config.target_kl / (x @ product(x) + 1e-8)) * x)
+        x = textbook_cg(product, g, settings.cg_iterations)
+        steps.append(torch.sqrt(2 * settings.target_kl / (x @ product(x) + 1e-8)) * x)
         gradients.append(g)
     delta_r, delta_c, g_c = steps[0], -steps[1], gradients[1]
-    mu = safety_share(float(g_c @ delta_r), float(g_c @ delta_c), config.beta)
+    mu = safety_share(float(g_c @ delta_r), float(g_c @ delta_c), settings.share)
     delta = (1 - mu) * delta_r + mu * delta_c
 
     theta = nn.utils.parameters_to_vector(actor.parameters()).detach().clone()
-    found, eta = theta, config.line_search_first
+    found, eta = theta, settings.line_search_first
     with torch.no_grad():
         old_cost = surrogate(batch.advantage_c)
-        for _ in range(config.line_search_tries):
+        for _ in range(settings.line_search_tries):
             nn.utils.vector_to_parameters(theta + eta * delta, actor.parameters())
             kl = torch.distributions.kl_divergence(old, actor(batch.obs)).mean()
-            if kl <= config.target_kl and surrogate(batch.advantage_c) <= old_cost:
+            if kl <= settings.target_kl and surrogate(batch.advantage_c) <= old_cost:
                 found = theta + eta * delta
                 break
-            eta *= config.line_search_fraction
+            eta *= settings.line_search_fraction
         nn.utils.vector_to_parameters(theta, actor.parameters())
     return found
 
@@ -171,18 +171,18 @@ class DataLoaderCritics:
 class DataLoaderPPOLag:
     """PPO-Lag as its public implementations run it: single samples from a `DataLoader`, three optimisers, one loss."""
 
-    def __init__(self, policy: Policy, batch: Batch, config: TrainConfig) -> None:
+    def __init__(self, policy: Policy, batch: Batch, settings: PPOLagSettings) -> None:
         assert batch.targets is not None
-        self.actor, self.config = Actor(policy), config
+        self.actor, self.settings = Actor(policy), settings
         self.critics = DataLoaderCritics(batch.obs, batch.targets)
         columns = (batch.obs, batch.action, batch.log_prob, batch.advantage_r, batch.advantage_c, *batch.targets)
-        self.loader = DataLoader(TensorDataset(*columns), batch_size=config.policy_batch, shuffle=True)
+        self.loader = DataLoader(TensorDataset(*columns), batch_size=settings.policy_batch, shuffle=True)
         self.optimisers = [torch.optim.Adam(self.actor.parameters(), lr=3e-4), *self.critics.optimisers]
         self.parameters = [*self.actor.parameters(), *self.critics.parameters]
 
     def fit(self) -> None:
         """One pass over the data."""
-        clip, multiplier = self.config.clip, self.config.multiplier_init
+        clip, multiplier = self.settings.clip, self.settings.multiplier_init
         for obs, action, log_prob, advantage_r, advantage_c, *targets in self.loader:
             for optimiser in self.optimisers:
                 optimiser.zero_grad()
@@ -215,34 +215,37 @@ def medians(contestants: dict[str, Callable[[], object]], repeats: int) -> dict[
 
 def measure(cg_iterations: int, repeats: int) -> dict[str, float]:
     generator = torch.Generator().manual_seed(0)
-    default = TrainConfig().resolved()
-    config = dataclasses.replace(default, cg_iterations=cg_iterations, cg_tolerance=0.0)
+    default = TrainConfig()
+    config = default.replace(cg_iterations=cg_iterations, cg_tolerance=0.0)
+    settings = config.method
+    assert isinstance(settings, SBTRPOSettings)
     policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
     start = flatten(policy.params)
     batch = dataclasses.replace(random_batch(policy, generator), targets=torch.randn((2, SAMPLES), generator=generator))
     assert batch.targets is not None
     actor = Actor(policy)
 
-    def update(settings: TrainConfig, critics: Critics | None = None) -> Tensor:
+    def update(config: TrainConfig, critics: Critics | None = None) -> Tensor:
         """One update from the start."""
         policy.set(start)
-        make_method(policy, critics, settings, generator).update(batch, 10.0, 0.0)
+        make_method(policy, critics, config, generator).update(batch, 10.0, 0.0)
         return flatten(policy.params)
 
-    ours, textbook = update(config), textbook_update(actor, batch, config)
+    ours, textbook = update(config), textbook_update(actor, batch, settings)
     gap = float((ours - textbook).norm() / (textbook - start).norm())
     if not gap < 0.01:
         raise SystemExit(f"both updates should agree, but differ by {gap:.2%} of the step: the times mean nothing")
 
     policy.set(start)
-    ppo_lag = TrainConfig(algo="ppo_lag", policy_passes=1, target_kl=1e9).resolved()
+    ppo_lag = TrainConfig(algo="ppo_lag", policy_passes=1, target_kl=1e9)
+    assert isinstance(ppo_lag.method, PPOLagSettings)
     critics = Critics(2, OBSERVATION, (64, 64), 1e-3, generator)
-    loaded, loaded_ppo = DataLoaderCritics(batch.obs, batch.targets), DataLoaderPPOLag(policy, batch, ppo_lag)
+    loaded, loaded_ppo = DataLoaderCritics(batch.obs, batch.targets), DataLoaderPPOLag(policy, batch, ppo_lag.method)
     targets = batch.targets
     found = medians(
         {
             "update_s": lambda: update(config),
-            "textbook_update_s": lambda: textbook_update(actor, batch, config),
+            "textbook_update_s": lambda: textbook_update(actor, batch, settings),
             "default_update_s": lambda: update(default),
             "critic_pass_s": lambda: critics.fit(batch.obs, targets, CRITIC_BATCH, 1, L2, MAX_NORM, generator),
             "dataloader_pass_s": loaded.fit,
@@ -271,7 +274,7 @@ def logging_seconds(family: str) -> float:
     policy = Policy(OBSERVATION, ACTIONS, (64, 64), generator)
     batch = random_batch(policy, generator)
     if family == "first order":
-        method = FOCOPS(policy, None, TrainConfig(algo="focops").resolved(), generator)
+        method = FOCOPS(policy, None, TrainConfig(algo="focops"), generator)
         change = np.full_like(method.actor.flat(), 1e-3)
 
         def numbers() -> None:
@@ -297,7 +300,7 @@ def logging_seconds(family: str) -> float:
 
 def compare_methods(epochs: int, task: str = "SafetyPointGoal2-v0") -> list[dict[str, object]]:
     """Every method in training, in turns: seconds of an update."""
-    configs = {name: TrainConfig(task=task, algo=name) for name in METHODS}
+    configs = {name: TrainConfig(task=task, algo=name) for name in catalogue.BUILT_IN}
     configs["sb-trpo, 50 CG iterations"] = TrainConfig(task=task, cg_tolerance=0.0, cg_epsilon=1e-6)
     trainers = {name: Trainer(config) for name, config in configs.items()}
     seconds: dict[str, list[float]] = {name: [] for name in configs}
@@ -319,7 +322,7 @@ def compare_methods(epochs: int, task: str = "SafetyPointGoal2-v0") -> list[dict
                 "update_std_s": round(statistics.pstdev(taken[1:]), 3),
                 "ratio": round(mean / unit, 2),
                 "passes": None if None in counted else round(statistics.mean(filter(None, counted)), 1),
-                "logging_share": round(logging[METHODS[configs[name].algo].family] / mean, 4),
+                "logging_share": round(logging[catalogue.method(configs[name].algo).family] / mean, 4),
             }
         )
     return rows

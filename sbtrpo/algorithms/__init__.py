@@ -1,6 +1,7 @@
 """The methods: one file each, on one trust-region core and one first-order core.
 
-`Method`, `TrustRegionMethod` and `FirstOrderMethod` are what a method of one's own derives from.
+What a method of one's own needs is here: `TrustRegionMethod` or `FirstOrderMethod` to derive from, and what their
+functions take and return. See docs/own_method.md.
 """
 
 from __future__ import annotations
@@ -10,21 +11,41 @@ from typing import Any
 
 import torch
 
-from sbtrpo.algorithms.base import Method
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings
-from sbtrpo.algorithms.trust_region import TrustRegionMethod, TrustRegionSettings
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Fixed
+from sbtrpo.algorithms.minibatches import Minibatch, Samples, Slopes
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    natural_gradient_step,
+    solve,
+)
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.errors import UserError
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import Policy
 
 __all__ = [
+    "Batch",
+    "Costs",
+    "Diagnostics",
     "FirstOrderMethod",
     "FirstOrderSettings",
+    "Fixed",
     "Method",
+    "Minibatch",
+    "Proposal",
+    "Samples",
+    "Slopes",
+    "Trial",
+    "TrustRegion",
     "TrustRegionMethod",
     "TrustRegionSettings",
     "make_method",
+    "natural_gradient_step",
+    "solve",
 ]
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
@@ -49,7 +49,7 @@ class APPO(PPO[APPOSettings]):
 
     @override
     def prepare(self, samples: Samples, costs: Costs, progress: float) -> Penalty:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         (multiplier,) = self.lagrange(costs)
         factor = max(0.0, multiplier + self.settings.sigma * (cost - self.settings.limit))
         return Penalty(factor=factor, report={"multiplier": multiplier, "penalty": factor})

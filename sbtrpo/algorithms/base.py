@@ -20,13 +20,13 @@ from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 
 Diagnostics = dict[str, float]
-Costs: TypeAlias = float | Sequence[float]
-"""Ĵ_c of each constraint; a plain number where there is one."""
+Costs: TypeAlias = Sequence[float]
+"""Ĵ_c of each constraint, the cost of recent episodes."""
 S = TypeVar("S", bound=MethodSettings)
 
 
-def as_costs(costs: Costs) -> list[float]:
-    """A number for each constraint.
+def as_costs(costs: float | Costs) -> list[float]:
+    """A number for each constraint, where a plain one may stand for one constraint.
 
     >>> as_costs(3.0), as_costs([3.0, 0.0])
     ([3.0], [3.0, 0.0])
@@ -121,7 +121,7 @@ class Method(ABC, Generic[S]):
         assert len(self.multipliers) <= 1
         return next(iter(self.multipliers), None)
 
-    def update(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
+    def update(self, batch: Batch, costs: float | Costs, progress: float) -> Diagnostics:
         """Change the policy and fit the critics; if the batch is not all numbers, everything stays as it was.
 
         Args:
@@ -144,7 +144,7 @@ class Method(ABC, Generic[S]):
     def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         """An update, which leaves the policy alone and says `skipped` if its step would not be finite."""
 
-    def lagrange(self, costs: Costs) -> list[float]:
+    def lagrange(self, costs: float | Costs) -> list[float]:
         """λ of each constraint after it has taken in the episodes' cost."""
         return self.multipliers.update(as_costs(costs))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Diagnostics, as_costs
+from sbtrpo.algorithms.base import Costs, Diagnostics
 from sbtrpo.algorithms.first_order import Fixed, Samples
 from sbtrpo.algorithms.p3o import P3O, Hinge, P3OSettings
 from sbtrpo.config.settings import setting
@@ -65,7 +65,7 @@ class C3PO(P3O[C3POSettings]):
 
     @override
     def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         c = self.settings
         room = c.limit - cost
         weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)

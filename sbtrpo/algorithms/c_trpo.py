@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Trial, as_costs
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -64,7 +64,7 @@ class CTRPO(TrustRegionMethod[CTRPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         settings, limit = self.settings, self.settings.limit
         share = settings.hysteresis if self._recovering else 1.0
         self._recovering = not cost < share * limit

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Trial, as_costs
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -63,7 +63,7 @@ class CPO(TrustRegionMethod[CPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         settings, c = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         g, b = gradients

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -44,7 +44,7 @@ class CRPO(TrustRegionMethod[CRPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         feasible = cost <= self.settings.limit + self.settings.tolerance
         weights = (1.0, 0.0) if feasible else (0.0, -1.0)
         return natural_gradient_step(region, gradients, weights, self.settings, {"feasible": float(feasible)})

@@ -12,7 +12,7 @@ from typing import ClassVar, TypeVar
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
@@ -54,7 +54,7 @@ class P3O(PPO[P]):
 
     @override
     def prepare(self, samples: Samples, costs: Costs, progress: float) -> Hinge:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         weight, offset = self.settings.penalty, (1 - self.config.gamma) * (cost - self.settings.limit)
         return Hinge(weight=weight, offset=offset, report={"penalty": weight})
 

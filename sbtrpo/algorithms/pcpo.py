@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, as_costs
+from sbtrpo.algorithms.base import Costs
 from sbtrpo.algorithms.cpo import EPSILON, acceptance
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
@@ -55,7 +55,7 @@ class PCPO(TrustRegionMethod[PCPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         settings, c = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         x, p = solution.x

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Trial, as_costs
+from sbtrpo.algorithms.base import Costs, Trial
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.trust_region import (
     Proposal,
@@ -57,7 +57,7 @@ class PCRPO(TrustRegionMethod[PCRPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = as_costs(costs)
+        (cost,) = costs
         settings, excess = self.settings, cost - self.settings.limit
         solution = solve(region, gradients, settings)
         gram = solution.x @ solution.product.T

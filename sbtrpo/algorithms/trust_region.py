@@ -21,8 +21,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
+from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
-from sbtrpo.nets.critics import critic_losses
+from sbtrpo.nets.critics import Critics, critic_losses
+from sbtrpo.nets.forms import minibatch_form, rows_per_minibatch
 from sbtrpo.nets.linearised import Linearised, LinearisedChunks
 from sbtrpo.nets.network import MLP, flatten, unflatten
 from sbtrpo.nets.policy import Policy
@@ -248,6 +250,14 @@ class TrustRegionMethod(Method[T]):
     family = "trust region"
     Settings: ClassVar[type[MethodSettings]] = TrustRegionSettings
 
+    def __init__(
+        self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
+        names: Sequence[str] = ("c",),
+    ) -> None:  # fmt: skip
+        super().__init__(policy, critics, config, orders, names)
+        if critics is not None:
+            critics.use(minibatch_form(policy.device, self._critic_rows(config.steps_per_epoch)))
+
     @abstractmethod
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
         """The full step, from all surrogates' gradients (1 + C, P) and Ĵ_c of each constraint."""
@@ -286,13 +296,17 @@ class TrustRegionMethod(Method[T]):
         keys = [f"cg_residual_{name}" for name in ("r", *self.names)]
         return dict(zip(keys, solution.residual.tolist(), strict=True))
 
+    def _critic_rows(self, samples: int) -> int:
+        """Of the critics' minibatches, where there are so many samples."""
+        return rows_per_minibatch(self.settings.critic_batch, self.settings.critic_minibatches, samples)
+
     def _fit(self, batch: Batch) -> Diagnostics:
         """Fit the critics, if there are any; their losses."""
         if self.critics is None or batch.targets is None:
             return {}
-        c = self.settings
+        c, rows = self.settings, self._critic_rows(len(batch.obs))
         losses, _ = self.critics.fit(
-            batch.obs, batch.targets, c.critic_batch, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
+            batch.obs, batch.targets, rows, c.critic_passes, c.critic_l2, c.max_grad_norm, self.orders
         )
         return critic_losses(losses, self.names)
 

@@ -77,7 +77,7 @@ class Plan:
         if "group" in settings and not groups:
             raise ValueError("group holds no table; leave it out, or write [[group]] above settings")
         above = {key: value for key, value in settings.items() if key != "group"}
-        known = known_settings(_algorithms([above, *groups]))
+        known = known_settings(_algorithms([{**_singular(above), **_singular(group)} for group in groups or [{}]]))
         common = _axes(above, known)
         blocks = [{**common, **_axes(group, known)} for group in groups] if groups else [common]
         for block in blocks:
@@ -89,7 +89,7 @@ class Plan:
 
     def replaced(self, settings: Mapping[str, Any]) -> Self:
         """The plan with these settings in place of those that it has, in all groups."""
-        axes = _axes(settings, known_settings(_algorithms([settings, *self.blocks])))
+        axes = _axes(settings, known_settings(_algorithms([{**block, **_singular(settings)} for block in self.blocks])))
         blocks = [dict(block) for block in self.blocks]
         for block in blocks:
             if "seed" in axes and "num_seeds" not in axes and len(axes["seed"]) > 1:
@@ -160,10 +160,13 @@ def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
 
 
 def _algorithms(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The algorithms that blocks of a plan name; the default where none does."""
-    named = [block[key] for block in blocks for key in ("algo", "algos") if key in block]
-    flat = [name for entry in named for name in (entry if isinstance(entry, list | tuple) else [entry])]
-    return flat or [RunSettings.algo]
+    """The algorithms of a plan's blocks; the default for a block that names none."""
+    named = [block.get("algo") or RunSettings.algo for block in blocks]
+    return [name for names in named for name in (names if isinstance(names, list | tuple) else [names])]
+
+
+def _singular(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {_PLURALS.get(name, name): value for name, value in settings.items()}
 
 
 def known_settings(algorithms: Iterable[str]) -> dict[str, Declared]:

@@ -287,7 +287,7 @@ def _pack_key(run: PlannedRun) -> tuple[object, int]:
 
 def write_manifest(name: str, configs: Sequence[TrainConfig], root: Path) -> Path:
     """Write the list of a plan's runs into their folder. From it `collect` knows of runs that never began."""
-    paths = [run_path("", config).as_posix() for config in configs]
+    paths = [run_path(root, config).relative_to(root).as_posix() for config in configs]
     content = (json.dumps({"plan": name, "runs": paths}, indent=1) + "\n").encode()
     path = root / "plans" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

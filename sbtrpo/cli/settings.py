@@ -101,6 +101,6 @@ def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]]) -> type:
     """From names to types, sentences and defaults."""
     made: list[tuple[str, Any, Any]] = []
     for key, (kind, sentence, default) in fields.items():
-        hint: Any = kind
+        hint: Any = tyro.conf.FlagConversionOff[bool] if kind is bool else kind  # --first-cost-zero False, as in axes
         made.append((key, Annotated[hint, tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
     return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings."})

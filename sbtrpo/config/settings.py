@@ -12,6 +12,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import numbers
 import textwrap
 import types
 import typing
@@ -223,10 +224,12 @@ def _of_type(name: str, value: Any, hint: Any) -> Any:
         near = difflib.get_close_matches(str(value), literals, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
         raise ValueError(f"{name} must be one of {', '.join(literals)}, got {value!r}{advice}")
-    if float in options and type(value) in (int, float):
-        return float(value)
-    if type(value) in options:
+    if type(value) in options and value == value:
         return value
+    if int in options and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)  # NumPy's, for instance
+    if float in options and isinstance(value, numbers.Real) and not isinstance(value, bool) and value == value:
+        return float(value)
     items = [typing.get_args(option)[0] for option in options if typing.get_origin(option) is tuple]
     if items == [str] and isinstance(value, str):
         return (value,)

@@ -26,9 +26,9 @@ class TrainConfig(RunSettings):
     (3, 0.02, 0.01)
     """
 
-    method: MethodSettings = dataclasses.field(init=False)
+    method: MethodSettings = dataclasses.field(kw_only=True)
     """The method's settings."""
-    given: Mapping[str, Any] = dataclasses.field(init=False, repr=False, compare=False)
+    given: Mapping[str, Any] = dataclasses.field(kw_only=True, repr=False, compare=False)
     """What was given, and not left to defaults."""
 
     def __init__(self, **given: Any) -> None:
@@ -58,8 +58,8 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 f"total_steps ({self.total_steps}) must hold at least one epoch of {self.steps_per_epoch} steps"
             )
-        if not self.hidden:
-            raise ValueError(f"hidden must name at least one layer, got {self.hidden}")
+        for name in (name for name, value in self.settings().items() if value == ()):
+            raise ValueError(f"{name} must name at least one {'layer' if name == 'hidden' else 'value'}, got ()")
         self.method.check(self.gamma)
 
     def replace(self, **changes: Any) -> TrainConfig:

@@ -74,12 +74,6 @@ class Advantages:
     """(K, T, N) what the critics should have said, if there are critics."""
 
 
-def signals_of(rollout: Rollout) -> Tensor:
-    """(1 + C, T, N) reward, then each constraint's cost."""
-    signals: Tensor | None = getattr(rollout, "signals", None)
-    return torch.stack([rollout.reward, rollout.cost]) if signals is None else signals
-
-
 class Trainer:
     """A method on one task."""
 
@@ -100,7 +94,7 @@ class Trainer:
         self.policy = make_policy(size, space, config.hidden, self._init, config.device)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
-        self.collector = Collector(pool, self.policy, noise)
+        self.collector = Collector(pool, self.policy, noise, self.constraints)
         self.collector.start()
         self._cost_keys, columns = ["cost"], list[str]()
         if names != TOTAL_ONLY:
@@ -171,7 +165,7 @@ class Trainer:
         """Each constraint's cost and safety in the ended episodes; empty where the total cost is the only one."""
         if not self._columns:
             return {}
-        costs, ended = signals_of(rollout)[1:], rollout.terminated | rollout.truncated
+        costs, ended = rollout.signals[1:], rollout.terminated | rollout.truncated
         if self._running_costs is None:
             self._running_costs = torch.zeros_like(costs[:, 0], dtype=torch.float64)
         sums, self._running_costs = sums_of_ended_paths(costs, ended, self._running_costs.to(costs.device))
@@ -182,7 +176,7 @@ class Trainer:
 
     def _advantages(self, rollout: Rollout) -> Advantages:
         settings, gamma = self.config.method, self.config.gamma
-        signals, ended = signals_of(rollout), rollout.terminated | rollout.truncated
+        signals, ended = rollout.signals, rollout.terminated | rollout.truncated
         assert len(signals) == 1 + len(self.constraints.names)
         returns = returns_to_go(signals, ended, gamma)
         estimates = returns.clone()
@@ -203,27 +197,21 @@ class Trainer:
     @torch.no_grad()
     def _values(self, rollout: Rollout, critics: Critics) -> tuple[Tensor, Tensor]:
         """(K, T, N) what the critics thought during collection of the observations acted on, and of what followed."""
-        home, device = rollout.obs.device, self.config.device
-
-        def judge(obs: Tensor) -> Tensor:
-            return critics(obs.to(device)).to(home)
-
-        values = judge(rollout.obs)
-        next_values = torch.cat([values[:, 1:], judge(rollout.last_obs)[:, None]], dim=1)
+        values, after = critics(rollout.obs), critics(rollout.last_obs)
+        next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
         # The published code shows the critics the raw last observation at a time-out.
         final_obs = rollout.final_obs_raw if self.config.method.bootstrap_raw_observation else rollout.final_obs
-        next_values[:, rollout.truncated & ~rollout.terminated] = judge(final_obs)
+        next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs)
         return values, next_values
 
     def _batch(self, rollout: Rollout, advantages: Advantages) -> Batch:
-        """All samples in a row, on the learner's device."""
-        device = self.config.device
+        """All samples in a row; like the rollout, on the learner's device."""
         return Batch(
-            obs=rollout.obs.reshape(-1, rollout.obs.shape[-1]).to(device),
-            action=rollout.action.reshape(-1, rollout.action.shape[-1]).to(device),
-            log_prob=rollout.log_prob.reshape(-1).to(device),
-            advantages=normalise(advantages.estimates).to(device),
-            targets=None if advantages.targets is None else advantages.targets.flatten(1).to(device),
+            obs=rollout.obs.flatten(0, 1),
+            action=rollout.action.flatten(0, 1),
+            log_prob=rollout.log_prob.flatten(),
+            advantages=normalise(advantages.estimates),
+            targets=None if advantages.targets is None else advantages.targets.flatten(1),
         )
 
     def _count(self, diagnostics: Mapping[str, float]) -> None:
@@ -273,7 +261,8 @@ class Trainer:
         running = state.get("running_costs")  # older checkpoints have none
         exactly = getattr(self.collector.pool, "restores_exactly", True)  # otherwise new episodes have begun
         self._running_costs = torch.as_tensor(running) if running is not None and exactly else None
-        self.baseline = None if state["baseline"] is None else torch.as_tensor(state["baseline"])
+        baseline = state["baseline"]
+        self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
         self._orders.set_state(torch.as_tensor(state["orders"]))
         self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])

@@ -33,7 +33,8 @@ class TensorStack:
         self.heads, self.extra = heads, extra
         self.layers = list(itertools.pairwise(sizes))
         count = extra + heads * sum((inputs + 1) * outputs for inputs, outputs in self.layers)
-        self.theta, self.gradient = torch.zeros((2, count), dtype=dtype, device=device)
+        # Two tensors, not two rows of one: autograd would take a gradient that is filled for parameters that changed.
+        self.theta, self.gradient = (torch.zeros(count, dtype=dtype, device=device) for _ in range(2))
         self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
 
     def _views(self, vector: Tensor) -> list[Tensor]:

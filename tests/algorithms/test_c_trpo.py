@@ -26,7 +26,7 @@ def proposed(cost: float, limit: float, reduction: KLReduction = "mean_over_dims
     method = make("c_trpo", policy, cost_limit=limit, **settings)
     assert isinstance(method, CTRPO)
     region = TrustRegion(policy, make_batch(policy), reduction, DAMPING)
-    return method.propose(region, region.gradients(), cost), region
+    return method.propose(region, region.gradients(), [cost]), region
 
 
 def divergence(region: TrustRegion, theta: Tensor, room: float, reduction: KLReduction) -> Tensor:

@@ -169,7 +169,7 @@ def proposed(
     method = make(algo, policy, cost_limit=limit, kl_reduction="sum_over_dims", **EXACT, **options)
     region = TrustRegion(policy, batch, "sum_over_dims", method.settings.cg_damping)
     gradients = region.gradients()
-    return method.propose(region, gradients, cost), region, gradients  # type: ignore[attr-defined]
+    return method.propose(region, gradients, [cost]), region, gradients  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("t", [-2.0, -0.9, -0.3, 0.0, 0.3, 0.9, 2.0])

@@ -128,7 +128,7 @@ def middle(name: str, size: int = 40) -> Middle:
     for _ in range(10 if method.multiplier else 0):  # a multiplier that is worth mentioning
         method.lagrange(25 + max(case.violation, 0.0))
     samples: Samples = method.start(batch).samples
-    fixed = method.prepare(samples, 25 + case.violation, case.progress)
+    fixed = method.prepare(samples, [25 + case.violation], case.progress)
     reference_log_std = method.actor.log_std.copy()
     method.actor.stack.theta += 0.12 * np.random.default_rng(0).standard_normal(len(method.actor.stack.theta))
     seen = method.actor.see(samples, reference_log_std, fixed)

@@ -35,7 +35,7 @@ def proposed(algo: str, cost: float, sign: float = 1.0, **options: Any) -> tuple
     batch = make_batch(policy)
     batch = altered(batch, advantage_r=sign * batch.advantage_r)
     region = TrustRegion(policy, batch, "mean_over_dims", method.settings.cg_damping)
-    return method.propose(region, region.gradients(), cost), region  # type: ignore[attr-defined]
+    return method.propose(region, region.gradients(), [cost]), region  # type: ignore[attr-defined]
 
 
 def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray[Any], Batch]:
@@ -43,7 +43,7 @@ def first_slopes(algo: str, cost: float, progress: float = 0.0) -> tuple[NDArray
     method, batch = start(algo, cost_limit=0.0)
     assert isinstance(method, FirstOrderMethod)
     samples = method.start(batch).samples
-    fixed = method.prepare(samples, cost, progress)
+    fixed = method.prepare(samples, [cost], progress)
     return method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio, batch
 
 
@@ -173,7 +173,7 @@ def test_hinges_end_where_the_surrogate_has_made_up_for_the_cost(algo: str, shar
         # At ratios of 1 the surrogate is the mean advantage.
         advantage = batch.advantage_c - batch.advantage_c.mean() - share * cost + offset
         samples = method.start(altered(batch, advantage_c=advantage)).samples
-        fixed = method.prepare(samples, cost, 0.0)
+        fixed = method.prepare(samples, [cost], 0.0)
         slopes = method.slopes(method.actor.see(samples, method.actor.log_std, fixed)).ratio
         assert (np.abs(slopes + batch.advantage_r.numpy()).max() > 1e-3) == active
 

@@ -48,7 +48,7 @@ def proposed(algo: str, cost: float, limit: float, **settings: Any) -> tuple[Pro
     policy = make_policy(0, 3, 2, (4,))
     method = make(algo, policy, cost_limit=limit, cg_epsilon=0.0, cg_iterations=300, **settings)
     region = TrustRegion(policy, make_batch(policy), "mean_over_dims", method.settings.cg_damping)
-    return method.propose(region, region.gradients(), cost), region  # type: ignore[attr-defined]
+    return method.propose(region, region.gradients(), [cost]), region  # type: ignore[attr-defined]
 
 
 # ---- TRPO ----------------------------------------------------------------------------------------------------------

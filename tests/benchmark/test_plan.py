@@ -122,6 +122,65 @@ def test_what_concerns_a_method_makes_another_run(settings: dict[str, Any], conc
     assert (run.digest() != without.digest()) is concerned
 
 
+def test_a_setting_of_one_method_is_left_out_of_the_runs_of_the_others() -> None:
+    plan = Plan.from_settings(
+        {"algo": ["cpo", "sb-trpo", "ppo_lag"], "beta": [0.6, 0.9], "cost_limit": 15, "clip": 0.1}
+    )
+    assert [(run.algo, *map(run.get, ("beta", "cost_limit", "clip"))) for run in plan.runs()] == [
+        ("cpo", None, 15.0, None),
+        ("sb-trpo", 0.6, None, None),
+        ("sb-trpo", 0.9, None, None),
+        ("ppo_lag", None, 15.0, 0.1),
+    ]
+    assert all(run.given.keys() <= run.settings().keys() for run in plan.runs())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algo": ["cpo", "ppo_lag"], "beta": 0.6},
+        {"algos": ["cpo"], "group": [{"cost_limit": 15}, {"beta": 0.6}]},
+        {"algo": "sb-trpo", "group": [{"algos": ["cpo"], "beta": 0.6}]},
+    ],
+)
+def test_a_setting_of_no_method_of_the_plan_is_refused(settings: dict[str, Any]) -> None:
+    owners = "sb-trpo, sb-trpo_rcritic, sb-trpo_critic"
+    sentence = f"no algorithm of this plan has a setting beta, as {owners} would; leave it out"
+    with pytest.raises(ValueError, match=sentence):
+        Plan.from_settings(settings)
+
+
+def test_a_group_that_names_no_algorithm_runs_the_default_one() -> None:
+    plan = Plan.from_settings({"group": [{"beta": [0.6, 0.9]}, {"algo": "cpo", "cost_limit": 15}]})
+    assert [run.algo for run in plan.runs()] == ["sb-trpo", "sb-trpo", "cpo"]
+
+
+@pytest.mark.parametrize("name", ["algo", "algos"])
+def test_algorithms_given_beside_a_plan_decide_which_settings_there_are(name: str) -> None:
+    plan = Plan.from_settings({"algo": "sb-trpo", "beta": [0.6, 0.9]})
+    assert [run.get("clip") for run in plan.replaced({name: ("ppo",), "clip": (0.1,)}).runs()] == [0.1]
+    with pytest.raises(ValueError, match="no algorithm of this plan has a setting beta"):
+        plan.replaced({name: ("ppo",), "beta": (0.7,)})
+
+
+def test_lists_within_a_list_are_a_value_for_each_constraint() -> None:
+    def betas(value: Any) -> list[Any]:
+        return [run.get("beta") for run in Plan.from_settings({"beta": value}).runs()]
+
+    assert betas([0.6, 0.9]) == [0.6, 0.9]
+    assert betas([[0.6, 0.9]]) == [(0.6, 0.9)]
+    assert betas([0.75, [0.6, 0.9]]) == [0.75, (0.6, 0.9)]
+
+
+def test_constraints_are_one_value_and_lists_of_them_an_axis() -> None:
+    def constraints(value: Any) -> list[Any]:
+        return [run.constraints for run in Plan.from_settings({"constraints": value}).runs()]
+
+    assert constraints("each") == [("each",)]
+    assert constraints(["hazards", "vases"]) == [("hazards", "vases")]
+    assert constraints([["sum"], ["hazards", "vases"]]) == [("sum",), ("hazards", "vases")]
+
+
 def test_settings_given_beside_a_file_replace_its_own(tmp_path: Path) -> None:
     path = write(tmp_path, 'task = "ToyCorridor-v0"\nnum_seeds = 5\n[[group]]\nalgo = "sb-trpo"\nbeta = [0.6, 0.9]\n')
     plan = make_plan(path, {"num_seeds": 2, "beta": (0.7,)})

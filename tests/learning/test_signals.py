@@ -12,7 +12,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.learning import training
 from sbtrpo.learning.advantages import gae, normalise, returns_to_go, sums_of_ended_paths
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Trainer, signals_of
+from sbtrpo.learning.training import Trainer
 
 NAMES = ("walls", "speed")
 WORLDS, STEPS = 3, 70  # of the toy task, whose episodes take 50 steps
@@ -34,7 +34,7 @@ def collect(trainer: Trainer, seed: int) -> Rollout:
     rollout = trainer.collector.collect(STEPS)
     costs = (torch.rand((2, STEPS, WORLDS), generator=torch.Generator().manual_seed(seed)) < 0.02).float()
     costs[..., 0] = 0
-    rollout.signals = torch.cat([rollout.reward[None], costs])  # type: ignore[attr-defined]
+    rollout.signals = torch.cat([rollout.reward[None], costs])
     return rollout
 
 
@@ -45,6 +45,12 @@ def run(trainer: Trainer, epochs: int) -> tuple[list[dict[str, float]], list[Rol
         rollouts.append(collect(trainer, trainer.epoch))
         rows.append(trainer.learn(rollouts[-1], 1.0).row)
     return rows, rollouts
+
+
+def noted(values: Any, count: int) -> float:
+    """An epoch's statistic: its `count` episodes, the last ones, each note the mean over all up to themselves."""
+    means = np.cumsum(values) / np.arange(1, len(values) + 1)
+    return float(means[-count:].mean())
 
 
 # ---- pure functions ------------------------------------------------------------------------------------------------
@@ -121,25 +127,19 @@ def test_the_row_tells_each_constraint_by_name() -> None:
 def test_an_episode_is_safe_if_it_violates_no_constraint() -> None:
     trainer = toy("trpo", advantage="mc")
     rows, rollouts = run(trainer, 4)
-    signals = torch.cat([signals_of(rollout) for rollout in rollouts], dim=1)
+    signals = torch.cat([rollout.signals for rollout in rollouts], dim=1)
     ended = torch.cat([rollout.terminated | rollout.truncated for rollout in rollouts])
     sums, _ = sums_of_ended_paths(signals, ended, torch.zeros((3, WORLDS), dtype=torch.float64))
     returns, *costs = sums.numpy()
     assert len(returns) == sum(row["episodes"] for row in rows) < 50  # one window holds them all
     safe = (costs[0] == 0) & (costs[1] == 0)
     assert 0 < safe.sum() < min((cost == 0).sum() for cost in costs)
-    # An episode notes the mean over all up to itself, and an epoch's statistic is the mean of what its own noted.
     count = int(rows[-1]["episodes"])
-
-    def noted(values: Any) -> float:
-        means = np.cumsum(values) / np.arange(1, len(values) + 1)
-        return float(means[-count:].mean())
-
     for name, cost in zip(NAMES, costs, strict=True):
-        assert rows[-1][f"cost_{name}"] == pytest.approx(noted(cost))
-        assert rows[-1][f"safety_{name}"] == pytest.approx(noted(cost == 0))
-    assert rows[-1]["safety_probability"] == pytest.approx(noted(safe))
-    assert rows[-1]["safe_reward"] == pytest.approx(noted(np.where(safe, returns, 0)), rel=1e-4)
+        assert rows[-1][f"cost_{name}"] == pytest.approx(noted(cost, count))
+        assert rows[-1][f"safety_{name}"] == pytest.approx(noted(cost == 0, count))
+    assert rows[-1]["safety_probability"] == pytest.approx(noted(safe, count))
+    assert rows[-1]["safe_reward"] == pytest.approx(noted(np.where(safe, returns, 0), count), rel=1e-4)
 
 
 @pytest.mark.usefixtures("two")
@@ -149,7 +149,7 @@ def test_every_kind_of_advantage_has_a_row_for_each_signal(advantage: str) -> No
     heads = {"gae": 3, "gae-reward": 1}.get(advantage, 0)
     for epoch in range(2):
         rollout = collect(trainer, epoch)
-        signals, ended = signals_of(rollout), rollout.terminated | rollout.truncated
+        signals, ended = rollout.signals, rollout.terminated | rollout.truncated
         baseline = trainer.baseline
         advantages = trainer._advantages(rollout)
         returns = returns_to_go(signals, ended, 0.99)
@@ -193,3 +193,19 @@ def test_a_checkpoint_without_running_costs_loads() -> None:
 def test_a_trainer_refuses_more_constraints_than_its_method_takes() -> None:
     with pytest.raises(UserError, match="cpo takes one constraint; use `--constraints sum`"):
         Trainer(TrainConfig(algo="cpo", constraints=("each",), num_envs=1, steps_per_epoch=10, total_steps=10))
+
+
+@pytest.mark.parametrize("algo", ["sb-trpo", "ppo_lag"])
+def test_each_cost_of_a_task_can_be_a_constraint(algo: str) -> None:
+    sizes: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 4000, "total_steps": 8000, "threads": 1}
+    passes = {"policy_passes": 1} if algo == "ppo_lag" else {}
+    trainer = Trainer(TrainConfig(task="SafetyPointGoal2-v0", algo=algo, constraints=("each",), **sizes, **passes))
+    names = trainer.constraints.names
+    assert len(names) > 1
+    epoch = trainer.run_epoch()  # an episode of each world
+    assert epoch.row["skipped"] == 0
+    for name in names:
+        costs = epoch.episodes[f"cost_{name}"]
+        assert epoch.row[f"cost_{name}"] == pytest.approx(noted(costs, 4))
+        assert epoch.row[f"safety_{name}"] == pytest.approx(noted(costs == 0, 4))
+    assert sum(epoch.row[f"cost_{name}"] for name in names) >= epoch.row["cost"] > 0
