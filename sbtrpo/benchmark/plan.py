@@ -153,7 +153,7 @@ def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
         unfinished = copy.with_name(f".{uuid.uuid4().hex[:12]}")  # two commands may begin at once
         unfinished.write_bytes(content)
         unfinished.replace(copy)
-    return config.replace(algo=f"{copy}:{entry.label}")
+    return config.replace(algo=f"{copy}:{config.algo.rpartition(':')[2]}")
 
 
 # ---- settings to axes --------------------------------------------------------------------------------------------

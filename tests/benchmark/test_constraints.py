@@ -8,15 +8,19 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.collect import collect, final, over_tasks, setting_columns
 from sbtrpo.benchmark.columns import constraint_names
 from sbtrpo.benchmark.command import collect_runs
+from sbtrpo.benchmark.pack import train_pack
 from sbtrpo.benchmark.plan import Plan
 from sbtrpo.benchmark.worker import Job
+from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import toy, write_run
 
 PAIR = "vases_contact+vases_velocity"
@@ -117,3 +121,26 @@ def test_a_worker_is_told_the_constraints_and_a_value_for_each() -> None:
     (same,) = Job.from_json(Job(Path("runs"), (config,)).to_json()).runs
     assert same == config
     assert (same.constraints, same.get("beta")) == (("hazards", PAIR), (0.6, 0.9))
+
+
+def test_a_pack_gives_the_numbers_of_separate_runs_with_each_constraint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RunFolder, "draw_curves", lambda folder: folder.path)
+    configs = [
+        TrainConfig(
+            task="SafetyPointGoal2-v0", num_envs=2, steps_per_epoch=1200, total_steps=2400, seed=seed, threads=1,
+            learner_threads=1, constraints=constraints,
+        )
+        for seed, constraints in ((0, ("each",)), (1, ("hazards",)))
+    ]  # fmt: skip
+    alone = [sbtrpo.train(config, tmp_path / f"alone{k}", quiet=True) for k, config in enumerate(configs)]
+    packed = [RunFolder.create(tmp_path / f"pack{k}", config).path for k, config in enumerate(configs)]
+    assert train_pack(packed) == []
+    for ours, theirs, names in zip(
+        packed, alone, (["hazards", "vases_contact", "vases_velocity"], ["hazards"]), strict=True
+    ):
+        assert (ours / "metrics.csv").read_bytes() == (theirs / "metrics.csv").read_bytes()
+        metrics = RunFolder.open(ours).metrics()
+        assert constraint_names(metrics) == names
+        assert np.isfinite(metrics["cost_hazards"][-1])  # an episode has ended

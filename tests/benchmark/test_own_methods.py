@@ -124,6 +124,10 @@ def test_a_kept_copy_is_made_once_and_other_methods_need_none(tmp_path: Path) ->
     assert with_kept_methods([kept, toy(algo=algo), toy()], tmp_path / "runs") == [kept, kept, toy()]
     assert copy.stat().st_mtime_ns == before
     assert kept.digest() == toy(algo=algo).digest()
+    with (tmp_path / "mine.py").open("a") as file:
+        file.write("Alias = MyMethod\ndel MyMethod\n")
+    (alias,) = with_kept_methods([toy(algo=algo.replace("MyMethod", "Alias"))], tmp_path / "runs")
+    assert label(alias) == "MyMethod"
 
 
 def test_a_job_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
