@@ -4,9 +4,11 @@ A row is an epoch of a run. Columns are:
 
 - `run` (its folder, below the root), `task`, `algo`, `seed`, `complete` (whether it ran to its end), `epochs` (of the
   whole run), and `total_steps`, `beta`, `cost_limit`, `advantage`, `solver` and `fidelity`, as the run had them;
-- every other setting that is not the method's own value in some run, by its name (`config_<name>` where metrics.csv
-  has that name, too);
-- everything in metrics.csv and timing.csv; empty where a method has no such number.
+- `method_version`, where runs have different methods that `algo` calls the same, such as versions of a user's file;
+- every other setting that is not the method's default in all runs, by its name (`config_<name>` where metrics.csv has
+  that name, too);
+- everything in metrics.csv and timing.csv; empty where a method has no such number. A run with several constraints has
+  `cost_<name>` and `safety_<name>` for each of them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
+from sbtrpo.benchmark.columns import VERSION, ambiguous_labels, constraint_metrics, constraint_names, label
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
@@ -37,7 +40,8 @@ METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
 _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
-_METHODS_OWN = _ALWAYS[1:]
+_OF_THE_METHOD = (*_ALWAYS[1:], "constraints", VERSION)
+"""Settings that make a row of the table over tasks even where they differ between tasks alone."""
 _KEYS = ("task", "algo")
 _OVERALL = ("safety_probability", "safe_reward")
 
@@ -87,17 +91,18 @@ def collect(root: str | Path) -> Collected:
         runs.append((name, config))
     if not states and not unreadable:
         raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
-    varied = _varied([config for _, config in runs])
+    configs = [config for _, config in runs]
+    varied, ambiguous = _varied(configs), ambiguous_labels(configs)
     tables = []
     for name, config in runs:
         try:
-            tables.append(_run_table(root / name, name, config, states[name] == "done", varied))
+            facts = _facts(name, config, states[name] == "done", ambiguous)
+            tables.append(_run_table(root / name, facts, config, varied))
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
-    whole = [table for table in tables if table is not None]
-    table = _joined(whole) if whole else _no_rows()
-    return Collected(table, states, unreadable)
+    with_rows = [table for table in tables if table is not None]
+    return Collected(_joined(with_rows) if with_rows else _no_rows(), states, unreadable)
 
 
 def write_table(table: pyarrow.Table, path: str | Path) -> Path:
@@ -120,45 +125,60 @@ def read_table(path: str | Path) -> pyarrow.Table:
 
 def _planned(root: Path, unreadable: dict[str, str]) -> list[str]:
     """Folders of all runs that benchmark commands were to bring about here; a list that cannot be read is noted."""
-    found: dict[str, None] = {}
+    planned: dict[str, None] = {}
     for path in sorted((root / "plans").glob("*.json")):
         try:
-            found |= dict.fromkeys(map(str, json.loads(path.read_text())["runs"]))
+            planned |= dict.fromkeys(map(str, json.loads(path.read_text())["runs"]))
         except (ValueError, TypeError, KeyError, OSError) as error:
             name = path.relative_to(root).as_posix()
             unreadable[name] = f"{name}, a list of planned runs, cannot be read ({error})"
-    return list(found)
+    return list(planned)
 
 
 def _folders(root: Path) -> list[Path]:
     """The folders of all runs, in order; what lies within a run is none."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for folder, below, files in os.walk(root):
         if "config.toml" in files:
-            found.append(Path(folder))
+            folders.append(Path(folder))
             below.clear()
-    return sorted(found)
+    return sorted(folders)
 
 
 # ---- the table ---------------------------------------------------------------------------------------------------
 
 
 def _varied(configs: Sequence[TrainConfig]) -> list[str]:
-    """Settings that are not the method's own value in some run, beside those that every table has."""
-    odd: set[str] = set()
+    """Settings that are not the method's default in all runs, beside those that every table has."""
+    changed: set[str] = set()
     for config in configs:
         usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
-        odd |= {name for name, value in config.in_effect().items() if value != usual[name]}
-    return sorted(odd - {*_KEYS, "seed", *_ALWAYS})
+        changed |= {name for name, value in config.in_effect().items() if value != usual[name]}
+    return sorted(changed - {*_KEYS, "seed", *_ALWAYS})
 
 
-def _run_table(
-    path: Path, name: str, config: TrainConfig, complete: bool, varied: Sequence[str]
-) -> pyarrow.Table | None:
+def _facts(name: str, config: TrainConfig, complete: bool, ambiguous: Collection[str]) -> dict[str, Any]:
+    """What every table says of a run."""
+    algo = label(config)
+    facts = {
+        "run": name,
+        "task": config.task,
+        "algo": algo,
+        "seed": config.seed,
+        "complete": complete,
+        "epochs": config.epochs,
+        **{key: config.get(key) for key in _ALWAYS},
+    }
+    if ambiguous:
+        facts[VERSION] = catalogue.method(config.algo).identity if algo in ambiguous else None
+    return facts
+
+
+def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str]) -> pyarrow.Table | None:
     """The rows of one run; None if it has none."""
     metrics = _read_csv(path / "metrics.csv")
     rows = 0 if metrics is None else metrics.num_rows
-    if complete and rows < config.epochs:
+    if facts["complete"] and rows < config.epochs:
         raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {config.epochs} epochs")
     if metrics is None:
         return None
@@ -166,18 +186,8 @@ def _run_table(
         raise ValueError(f"metrics.csv has no column {missing[0]}")
     timing = _read_csv(path / "timing.csv")
     count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
-    columns: dict[str, Any] = {
-        "run": name,
-        "task": config.task,
-        "algo": catalogue.method(config.algo).label,
-        "seed": config.seed,
-        "complete": complete,
-        "epochs": config.epochs,
-        **{key: config.get(key) for key in _ALWAYS},
-    }
-    for key in varied:
-        columns[f"config_{key}" if key in metrics.column_names else key] = config.get(key)
-    table = {key: _constant(value, count) for key, value in columns.items()}
+    settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
+    table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
     table |= {key: metrics[key].slice(0, count) for key in metrics.column_names}
     if timing is not None:
         table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
@@ -188,7 +198,7 @@ def _run_table(
 
 
 def _constant(value: Any, count: int) -> pyarrow.Array:
-    if isinstance(value, tuple) and isinstance(value[0], float):
+    if isinstance(value, tuple) and value and isinstance(value[0], float):
         value = " ".join(f"{number:g}" for number in value)  # one for each constraint
     return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
 
@@ -206,19 +216,24 @@ def _read_csv(path: Path) -> pyarrow.Table | None:
         kinds = dict.fromkeys(header.decode().split(","), pyarrow.float64())
         options = pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""])
         return pyarrow.csv.read_csv(pyarrow.BufferReader(header + b"\n" + rows), convert_options=options)
-    except ValueError as error:  # Arrow's own is one
+    except ValueError as error:  # Arrow's error derives from it
         raise ValueError(f"{path.name} is damaged ({' '.join(str(error).split())})") from error
 
 
 def _joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     """All rows; a setting that is a number in some runs and one for each constraint in others is text in all."""
     texts = {field.name for table in tables for field in table.schema if pyarrow.types.is_string(field.type)}
-    for k, table in enumerate(tables):
-        for place, field in enumerate(table.schema):
-            if field.name in texts and pyarrow.types.is_floating(field.type):
-                words = pyarrow.array([None if v is None else f"{v:g}" for v in table[field.name].to_pylist()])
-                tables = [*tables[:k], table := table.set_column(place, field.name, words), *tables[k + 1 :]]
-    return pyarrow.concat_tables(tables, promote_options="permissive").combine_chunks()
+    alike = [_with_texts(table, texts) for table in tables]
+    return pyarrow.concat_tables(alike, promote_options="permissive").combine_chunks()
+
+
+def _with_texts(table: pyarrow.Table, names: Collection[str]) -> pyarrow.Table:
+    """The table with these columns as texts where they hold numbers."""
+    for place, field in enumerate(table.schema):
+        if field.name in names and pyarrow.types.is_floating(field.type):
+            words = [None if number is None else f"{number:g}" for number in table[field.name].to_pylist()]
+            table = table.set_column(place, field.name, pyarrow.array(words, pyarrow.string()))
+    return table
 
 
 def _no_rows() -> pyarrow.Table:
@@ -236,10 +251,16 @@ def setting_columns(table: pyarrow.Table) -> list[str]:
     return names[names.index("epochs") + 1 : names.index("epoch")] if "epochs" in names else []
 
 
+def _metrics(columns: Sequence[str]) -> list[str]:
+    """The metrics of a table: those that every run has, and those of each constraint."""
+    return [*METRICS, *(metric for name in constraint_names(columns) for metric in constraint_metrics(name))]
+
+
 def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table:
     """One row for each task, algorithm and settings, over its complete runs.
 
-    For every metric M of reward, cost, safety_probability and safe_reward:
+    For every metric M of reward, cost, safety_probability, safe_reward, and of each constraint by itself (empty where
+    runs have no such constraint):
 
     - `M_mean`, `M_std`: of the final epoch, across seeds (the deviation of a sample; empty with one seed);
     - `M_pooled_mean`, `M_pooled_std`: over the last 20 epochs of all seeds together (the deviation of that population);
@@ -248,7 +269,8 @@ def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table
 
     `seeds` says how many runs counted and `incomplete` how many did not.
     """
-    rows = [_final_row(key, runs, last_epochs) for key, runs in _groups(table)]
+    metrics = _metrics(table.column_names)
+    rows = [_final_row(key, runs, metrics, last_epochs) for key, runs in _groups(table)]
     return pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({})
 
 
@@ -297,13 +319,13 @@ def over_tasks(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> Overall:
         if not all(map(len, scores)):
             continue
         method = json.dumps([key["algo"], *(key[name] for name in named[key["algo"]])])
-        own = {name: key[name] for name in columns[:-1]}
-        before = keys.setdefault(method, own)
-        keys[method] = {name: value if before[name] == value else None for name, value in own.items()}
-        for found, values in zip((safety, reward), scores, strict=True):
-            found.setdefault(method, {})[key["task"]] = values
+        here = {name: key[name] for name in columns[:-1]}
+        before = keys.setdefault(method, here)
+        keys[method] = {name: value if before[name] == value else None for name, value in here.items()}
+        for by_method, values in zip((safety, reward), scores, strict=True):
+            by_method.setdefault(method, {})[key["task"]] = values
     result = statistics.overall(safety, reward)
-    rows = [_overall_row(keys[method], len(result.tasks), found) for method, found in result.methods.items()]
+    rows = [_overall_row(keys[method], len(result.tasks), scored) for method, scored in result.methods.items()]
     return Overall(
         pyarrow.Table.from_pylist(rows) if rows else pyarrow.table({}),
         result.tasks,
@@ -318,23 +340,26 @@ def over_tasks(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> Overall:
 
 def _telling_apart(keys: Sequence[dict[str, Any]], settings: Sequence[str]) -> dict[str, list[str]]:
     """By algorithm, the settings that make rows: those that belong to the method, and what differs on one task."""
-    found: dict[str, list[str]] = {}
+    by_algorithm: dict[str, list[str]] = {}
     for algo in dict.fromkeys(key["algo"] for key in keys):
-        own = [key for key in keys if key["algo"] == algo]
-        on_one_task = [_differing([key for key in own if key["task"] == one["task"]], settings) for one in own]
-        found[algo] = [name for name in settings if name in _METHODS_OWN or any(name in some for some in on_one_task)]
-    return found
+        by_task: dict[str, list[dict[str, Any]]] = {}
+        for key in keys:
+            if key["algo"] == algo:
+                by_task.setdefault(key["task"], []).append(key)
+        on_one_task = {name for same_task in by_task.values() for name in _differing(same_task, settings)}
+        by_algorithm[algo] = [name for name in settings if name in _OF_THE_METHOD or name in on_one_task]
+    return by_algorithm
 
 
 def _differing(keys: Sequence[dict[str, Any]], settings: Sequence[str]) -> list[str]:
     return [name for name in settings if any(key[name] != keys[0][name] for key in keys)]
 
 
-def _overall_row(key: dict[str, Any], tasks: int, found: statistics.MethodOverall) -> dict[str, Any]:
-    row = {**key, "tasks": tasks, "runs": found.runs}
+def _overall_row(key: dict[str, Any], tasks: int, scored: statistics.MethodOverall) -> dict[str, Any]:
+    row = {**key, "tasks": tasks, "runs": scored.runs}
     for name, value in (
-        ("safety_probability", found.safety_probability),
-        ("normalised_safe_reward", found.safe_reward),
+        ("safety_probability", scored.safety_probability),
+        ("normalised_safe_reward", scored.safe_reward),
     ):
         row |= {f"{name}_iqm": value.iqm, f"{name}_iqm_low": value.low, f"{name}_iqm_high": value.high}
     return row
@@ -345,7 +370,7 @@ def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[st
     if not table.num_rows:
         return
     names = [*_KEYS, *setting_columns(table)]
-    wanted = [*METRICS, "complete", "epoch"]
+    wanted = [*_metrics(table.column_names), "complete", "epoch"]
     _, first, number = np.unique(table["run"].to_numpy(zero_copy_only=False), return_index=True, return_inverse=True)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
     order = np.lexsort((columns["epoch"], number))
@@ -362,12 +387,15 @@ def _order(key: dict[str, Any]) -> list[tuple[bool, Any]]:
     return [(value is not None, value) for value in key.values()]
 
 
-def _final_row(key: dict[str, Any], runs: list[dict[str, NDArray[Any]]], last_epochs: int) -> dict[str, Any]:
+def _final_row(
+    key: dict[str, Any], runs: list[dict[str, NDArray[Any]]], metrics: Sequence[str], last_epochs: int
+) -> dict[str, Any]:
     complete = [run for run in runs if run["complete"][0]]
     row: dict[str, Any] = {**key, "seeds": len(complete), "incomplete": len(runs) - len(complete)}
-    for metric in METRICS:
-        last = np.array([run[metric][-1] for run in complete], dtype=np.float64)
-        pooled = np.concatenate([run[metric][-last_epochs:] for run in complete]) if complete else last
+    for metric in metrics:
+        courses = [run[metric] for run in complete if metric in METRICS or np.isfinite(run[metric]).any()]
+        last = np.array([course[-1] for course in courses], dtype=np.float64)
+        pooled = np.concatenate([course[-last_epochs:] for course in courses]) if courses else last
         low, high = bootstrap_interval([last]) if len(last) else (None, None)
         row |= {
             f"{metric}_mean": float(last.mean()) if len(last) else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,15 +11,17 @@ import pyarrow
 import pyarrow.csv
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
+from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path
+from sbtrpo.benchmark.plan import Plan, run_path, with_kept_methods
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
-from sbtrpo.benchmark.view import View
+from sbtrpo.benchmark.view import BenchmarkView
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs.physics.cpu import available_cores
 
@@ -78,18 +80,19 @@ def benchmark(
         open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
         most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
         where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
-    scheduler = Scheduler(configs, out, where, retries, pack, View(quiet, console))
+    configs = with_kept_methods(configs, out)
+    scheduler = Scheduler(configs, out, where, retries, pack, BenchmarkView(quiet, console))
     write_manifest(plan.name, configs, out)
     try:
         result = scheduler.run()
     finally:
         if isinstance(where, RayLauncher):
             where.close()
-    report(result, console, quiet)
+    print_outcome(result, console, quiet)
     return result.exit_status
 
 
-def report(result: Result, console: Console, quiet: bool = False) -> None:
+def print_outcome(result: Result, console: Console, quiet: bool = False) -> None:
     """Say what became of the runs; failures with their errors and logs, whether quiet or not."""
 
     def say(line: str) -> None:
@@ -130,12 +133,12 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
     out = root / "results.parquet" if out is None else out
     if out.suffix != ".parquet":
         raise ValueError(f"out must end in .parquet, got {out}")
-    found = collect(root)
-    write_table(found.table, out)
-    summary = final(found.table)
+    collected = collect(root)
+    write_table(collected.table, out)
+    summary = final(collected.table)
     beside = out.with_name(f"{out.stem}-final.csv")
     _write_csv(summary, beside)
-    aggregate = over_tasks(found.table)
+    aggregate = over_tasks(collected.table)
     over_all = out.with_name(f"{out.stem}-overall.csv")
     if aggregate.tasks:
         _write_csv(aggregate.table, over_all)
@@ -143,9 +146,10 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
         over_all.unlink(missing_ok=True)  # an earlier one, which no longer holds
     if not quiet:
         console = console or Console()
-        for table in _final_tables(summary, setting_columns(found.table)):
+        constraints = constraint_names(collected.table.column_names)
+        for table in _final_tables(summary, setting_columns(collected.table), constraints):
             console.print(table)
-        lines = [found.sentence(), *found.unreadable.values()]
+        lines = [collected.sentence(), *collected.unreadable.values()]
         if aggregate.tasks:
             console.print(_overall_table(aggregate))
             lines = [*_what_counts(aggregate), *lines]
@@ -168,25 +172,62 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
     pyarrow.csv.write_csv(pyarrow.table(columns), path)
 
 
-def _final_tables(summary: pyarrow.Table, settings: list[str]) -> Iterator[Table]:
-    """For each task the final epochs across seeds; settings only where they differ within a method."""
+def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list[str]) -> Iterator[Table]:
+    """For each task the final epochs across seeds, and those of each constraint where runs have several.
+
+    Settings are shown only where they differ within a method.
+    """
     rows = summary.to_pylist()
     shown = [name for name in settings if any(_differs(rows, row, name) for row in rows)]
     for task in dict.fromkeys(row["task"] for row in rows):
-        title = f"{task}, final epoch: mean ± deviation across seeds"
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
-        for name in ("algo", *shown):
-            table.add_column(name)
-        for name in ("seeds", *METRICS):
-            words = "P(safe)" if name == "safety_probability" else name.replace("_", " ")
-            table.add_column(words, justify="right", no_wrap=True)
-        for row in rows:
-            if row["task"] == task:
-                seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
-                numbers = [_plus_minus(row[f"{metric}_mean"], row[f"{metric}_std"]) for metric in METRICS]
-                named = ("" if row[name] is None else str(row[name]) for name in ("algo", *shown))
-                table.add_row(*named, seeds, *numbers)
-        yield table
+        of_task = [row for row in rows if row["task"] == task]
+        yield _final_table(task, of_task, shown)
+        by_constraint = _constraint_table(of_task, shown, constraints)
+        if by_constraint.row_count:
+            yield by_constraint
+
+
+def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Table:
+    title = f"{task}, final epoch: mean ± deviation across seeds"
+    table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
+    for row in rows:
+        seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
+        named = map(escape, _words(row, ("algo", *shown)))
+        table.add_row(*named, seeds, *(_plus_minus(row, metric) for metric in METRICS))
+    return table
+
+
+def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Table:
+    table = _table("each constraint", ("method", *shown, "constraint"), ("cost", "P(safe)"))
+    for row in rows:
+        for name in constraints:
+            cost, safety = constraint_metrics(name)
+            if row[f"{cost}_mean"] is not None:
+                named = map(escape, [*_words(row, ("algo", *shown)), name])
+                table.add_row(*named, _plus_minus(row, cost), _plus_minus(row, safety))
+    return table
+
+
+def _table(title: str, labels: Iterable[str], numbers: Iterable[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
+    for name in labels:
+        table.add_column("version" if name == VERSION else name)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _words(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
+    """Settings as the terminal shows them."""
+    return [_word(name, row[name]) for name in names]
+
+
+def _word(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if name == VERSION:
+        return short_version(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _overall_table(aggregate: Overall) -> Table:
@@ -196,18 +237,13 @@ def _overall_table(aggregate: Overall) -> Table:
     shown = [name for name in aggregate.table.column_names if name in differing]
     count = f"{len(aggregate.tasks)} task{'s' if len(aggregate.tasks) > 1 else ''}"
     title = f"over {count}: interquartile mean and its 95 % interval"
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
-    for name in ("algo", *shown):
-        table.add_column(name)
-    for name in ("runs", "P(safe)", "scaled safe reward"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = _table(title, ("algo", *shown), ("runs", "P(safe)", "scaled safe reward"))
     for row in rows:
-        named = ("" if row[name] is None else str(row[name]) for name in ("algo", *shown))
         numbers = (
             f"{row[f'{name}_iqm']:.2f} ({row[f'{name}_iqm_low']:.2f} to {row[f'{name}_iqm_high']:.2f})"
             for name in ("safety_probability", "normalised_safe_reward")
         )
-        table.add_row(*named, str(row["runs"]), *numbers)
+        table.add_row(*map(escape, _words(row, ("algo", *shown))), str(row["runs"]), *numbers)
     return table
 
 
@@ -218,10 +254,11 @@ def _what_counts(aggregate: Overall) -> Iterator[str]:
     if aggregate.other_tasks:
         yield f"Tasks that do not, since not all its methods have complete runs: {', '.join(aggregate.other_tasks)}"
     if aggregate.left_out:
-        names = (
-            " ".join([key["algo"], *(f"{name}={key[name]}" for name in aggregate.settings[key["algo"]])])
-            for key in aggregate.left_out
-        )
+        names = []
+        for key in aggregate.left_out:
+            settings = aggregate.settings[key["algo"]]
+            values = zip(settings, _words(key, settings), strict=True)
+            names.append(" ".join([key["algo"], *(f"{name}={value}" for name, value in values)]))
         yield f"Without complete runs on all tasks that count: {', '.join(names)}"
 
 
@@ -232,7 +269,8 @@ def _differs(rows: list[dict[str, Any]], row: dict[str, Any], name: str) -> bool
     )
 
 
-def _plus_minus(mean: float | None, std: float | None) -> str:
+def _plus_minus(row: Mapping[str, Any], metric: str) -> str:
+    mean, std = row[f"{metric}_mean"], row[f"{metric}_std"]
     if mean is None:
         return "-"
     return f"{mean:z.2f}" if std is None else f"{mean:z.2f} ± {std:.2f}"

@@ -1,9 +1,9 @@
 """Several learners on one pool: worlds [k * n, (k + 1) * n) belong to learner k.
 
 A pool's worlds are independent of each other, and a pool's state is arrays with a row for each world. So the pools of
-separate runs, laid side by side, are the state of one larger pool; each learner's part of that is again the state
-that its own pool would have. Runs in a pack therefore give the numbers of separate runs, and their checkpoints are the
-same: a run may leave a pack and go on alone, or the other way round.
+separate runs, laid side by side, are the state of one larger pool; each learner's rows of that are again the state of
+a pool that it has alone. So runs in a pack give the numbers of separate runs, and their checkpoints are the same: a run
+may leave a pack and go on alone, or the other way round.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
+from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool, make_pool
@@ -33,7 +34,7 @@ Nested = dict[str, Any]
 Result = tuple[Any, ...]
 """What a pool's step returns."""
 Outcome = Rollout | Exception | None
-"""A learner's rollout, or what went wrong; None if it took no part."""
+"""A learner's rollout, or what went wrong; None if it did not act."""
 
 
 def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
@@ -48,17 +49,19 @@ class Share:
 
     Args:
         shared: the pool.
-        own: the learner's own pool, whose place this takes.
+        replaced: the pool that the learner had alone, whose place this takes.
         rows: its worlds.
     """
 
-    def __init__(self, shared: SharedPool, own: Pool, rows: slice) -> None:
-        self.num_worlds, self.task, self.spec = own.num_worlds, own.task, own.spec
-        self.single_action_space, self.single_observation_space = own.single_action_space, own.single_observation_space
-        self.faults = own.faults
+    def __init__(self, shared: SharedPool, replaced: Pool, rows: slice) -> None:
+        self.num_worlds, self.task, self.spec = replaced.num_worlds, replaced.task, replaced.spec
+        self.single_action_space = replaced.single_action_space
+        self.single_observation_space = replaced.single_observation_space
+        self.binary_costs = replaced.binary_costs
+        self.faults = replaced.faults
         self._shared, self._rows = shared, rows
 
-    def part(self, result: Result) -> Result:
+    def of_this_learner(self, result: Result) -> Result:
         """What a step of the shared pool gave to this learner's worlds."""
         obs, reward, cost, terminated, truncated, info = result
         ended = "_episode" in info and info["_episode"][self._rows].any()
@@ -72,7 +75,7 @@ class Share:
         return value[self._rows].copy(order="K")  # as compact as a smaller pool's: sums depend on the layout
 
     def state_dict(self) -> Nested:
-        """What the learner's own pool would say."""
+        """The state of a pool that the learner had alone."""
         return {**self._shared.state(self._rows), "faults": np.asarray(self.faults)}
 
 
@@ -90,9 +93,9 @@ class SharedPool:
             raise ValueError("learners share a pool only on one task, with alike num_envs, steps and checkpoint_every")
         self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
         self.pool.reset()
-        parts = [pool.state_dict() for pool in pools]
-        self._small = _shapes(parts[0])
-        self.pool.load_state_dict(_join(parts, self.pool.state_dict()))
+        states = [pool.state_dict() for pool in pools]
+        self._small = _shapes(states[0])
+        self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self._state: Nested | None = None
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
@@ -110,19 +113,19 @@ class SharedPool:
         for _ in range(steps + 1):
             for k, play in enumerate(plays):
                 if play is not None:
-                    sent = None if result is None else self.shares[k].part(result)
+                    sent = None if result is None else self.shares[k].of_this_learner(result)
                     actions[k], outcomes[k] = _advance(play, sent)
                     plays[k] = None if outcomes[k] is not None else play
             if all(play is None for play in plays):
                 break
             kind = next(action.dtype for action in actions if action is not None)
-            whole = [np.zeros(shape, kind) if action is None else action for action in actions]
+            of_all = [np.zeros(shape, kind) if action is None else action for action in actions]
             self._state = None
-            result = self.pool.step(np.concatenate(whole))
+            result = self.pool.step(np.concatenate(of_all))
         return outcomes
 
     def state(self, rows: slice) -> Nested:
-        """The state of some worlds. Taking a pool's state touches it, so that of all is taken once between steps."""
+        """The state of these worlds. Taking a pool's state touches it, so that of all is taken once between steps."""
         if self._state is None:
             self._state = self.pool.state_dict()
         return _cut(self._state, self._small, rows)
@@ -155,11 +158,11 @@ def _world_axis(small: tuple[int, ...], large: tuple[int, ...]) -> int | None:
     return next((axis for axis, (few, many) in enumerate(zip(small, large, strict=True)) if few != many), None)
 
 
-def _join(parts: Sequence[Nested], whole: Nested) -> Nested:
+def _join(states: Sequence[Nested], whole: Nested) -> Nested:
     """States of several pools as one of all their worlds; `whole` is any state of such a pool."""
     joined: Nested = {}
     for key, large in whole.items():
-        values = [part[key] for part in parts]
+        values = [state[key] for state in states]
         if isinstance(large, dict):
             joined[key] = _join(values, large)
         else:
@@ -169,16 +172,16 @@ def _join(parts: Sequence[Nested], whole: Nested) -> Nested:
 
 
 def _cut(whole: Nested, small: Nested, rows: slice) -> Nested:
-    """The part of a state that belongs to some worlds; `small` holds the shapes that it has."""
-    part: Nested = {}
+    """The state of these worlds, out of that of all; `small` holds the shapes that it has."""
+    state: Nested = {}
     for key, large in whole.items():
         if isinstance(large, dict):
-            part[key] = _cut(large, small[key], rows)
+            state[key] = _cut(large, small[key], rows)
         else:
             axis = _world_axis(small[key], np.shape(large))
             index = () if axis is None else (slice(None),) * axis + (rows,)
-            part[key] = np.array(large[index])
-    return part
+            state[key] = np.array(large[index])
+    return state
 
 
 # ---- training together -------------------------------------------------------------------------------------------
@@ -191,7 +194,7 @@ class Learner:
         self.folder, self._log = folder, log
         self.failed = False
         config = folder.config
-        title = f"{config.algo} on {config.task}, seed {config.seed}, in a pack"
+        title = f"{label(config)} on {config.task}, seed {config.seed}, in a pack"
         self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)
@@ -230,7 +233,7 @@ class Learner:
 def train_pack(runs: Sequence[Path]) -> list[Path]:
     """Train the runs in these folders together to their ends, or to Ctrl-C; returns those that failed.
 
-    Runs that stopped at different epochs form packs of their own, one after the other.
+    Runs that stopped at different epochs form separate packs, one after the other.
     """
     failed: list[Path] = []
     with ExitStack() as stack, interruptible() as interrupted:

@@ -19,19 +19,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import tomllib
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from sbtrpo.config import TrainConfig, catalogue
-from sbtrpo.config.file import read_config
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.foreign.environment import is_foreign
-from sbtrpo.runs.folder import default_path
+from sbtrpo.runs.folder import default_path, method_file, read_run
 
 SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
@@ -88,7 +88,7 @@ class Plan:
         return plan
 
     def replaced(self, settings: Mapping[str, Any]) -> Self:
-        """With these settings in place of its own, in all groups."""
+        """The plan with these settings in place of those that it has, in all groups."""
         axes = _axes(settings, known_settings(_algorithms([{**block, **_singular(settings)} for block in self.blocks])))
         blocks = [dict(block) for block in self.blocks]
         for block in blocks:
@@ -102,15 +102,16 @@ class Plan:
         return plan
 
     def runs(self) -> list[TrainConfig]:
-        """All runs, each once: what does not concern an algorithm makes no runs of its own."""
-        found: dict[tuple[str, str, int, str], TrainConfig] = {}
+        """All runs, each once: a setting that does not concern an algorithm makes no further runs of it."""
+        runs: dict[tuple[str, str, int, str], TrainConfig] = {}
         for block in self.blocks:
             for config in _product(block):
-                found.setdefault((config.task, config.algo, config.seed, config.digest()), config)
-        for task in dict.fromkeys(config.task for config in found.values()):
+                identity = catalogue.method(config.algo).identity  # one file may have several paths
+                runs.setdefault((config.task, identity, config.seed, config.digest()), config)
+        for task in dict.fromkeys(config.task for config in runs.values()):
             if not is_foreign(task):  # what another package calls its environments only that package knows
                 get_spec(task)
-        return list(found.values())
+        return list(runs.values())
 
 
 def run_path(root: str | Path, config: TrainConfig) -> Path:
@@ -128,9 +129,31 @@ def run_path(root: str | Path, config: TrainConfig) -> Path:
 
 def _holds(folder: Path, config: TrainConfig) -> bool:
     try:
-        return read_config(folder / "config.toml").in_effect() == config.in_effect()
+        return read_run(folder).in_effect() == config.in_effect()
     except (ValueError, OSError):
         return False
+
+
+def with_kept_methods(configs: Sequence[TrainConfig], root: Path) -> list[TrainConfig]:
+    """The runs with copies of their methods' files, in `methods` below the root.
+
+    A user may edit or delete a file while runs train with it; and every node of a cluster sees the copies.
+    """
+    return [_with_kept_method(config, root / "methods") for config in configs]
+
+
+def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
+    file = method_file(config)
+    if file is None:
+        return config
+    entry, content = catalogue.method(config.algo), file.read_bytes()
+    copy = (folder / f"{entry.label}-{entry.version}.py").resolve()
+    if not copy.exists() or copy.read_bytes() != content:
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = copy.with_name(f".{uuid.uuid4().hex[:12]}")  # two commands may begin at once
+        unfinished.write_bytes(content)
+        unfinished.replace(copy)
+    return config.replace(algo=f"{copy}:{entry.label}")
 
 
 # ---- settings to axes --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 from sbtrpo.benchmark.pack import pack_key
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import LOG, Failure, Progress, is_done, last_words, progress
-from sbtrpo.benchmark.view import Row, View
+from sbtrpo.benchmark.view import BenchmarkView, Row
 from sbtrpo.benchmark.worker import BUSY, Job
 from sbtrpo.config import TrainConfig
 from sbtrpo.learning.training import interruptible
@@ -123,14 +123,14 @@ class Scheduler:
         launcher: Launcher,
         retries: int = 2,
         pack: int = 1,
-        view: View | None = None,
+        view: BenchmarkView | None = None,
     ) -> None:
         if retries < 0:
             raise ValueError(f"retries must be at least 0, got {retries}")
         if pack < 1:
             raise ValueError(f"pack must be at least 1, got {pack}; 1 gives every run its own simulator")
         self.root, self.launcher, self.retries, self.pack = root, launcher, retries, pack
-        self.view = view or View(quiet=True)
+        self.view = view or BenchmarkView(quiet=True)
         self.runs = [PlannedRun(config, run_path(root, config)) for config in configs]
         self._by_path = {run.path: run for run in self.runs}
         self._jobs = 0

@@ -32,7 +32,7 @@ class Row:
     cost: float
 
 
-class View(LiveView):
+class BenchmarkView(LiveView):
     """Shows how a benchmark proceeds; used as a context manager.
 
     Args:

@@ -22,6 +22,7 @@ from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import FAILURE, is_done
 from sbtrpo.config import TrainConfig
 from sbtrpo.runs.claims import Busy, Claim
+from sbtrpo.runs.folder import RunFolder, method_file
 
 BUSY = 75
 """Exit status where others work on all runs of the job."""
@@ -39,8 +40,8 @@ class Job:
     """Of the simulator, where a run's settings leave that open."""
 
     def to_json(self) -> str:
-        """One line."""
-        runs = [dict(config.given) for config in self.runs]
+        """One line, which means the same in any working directory."""
+        runs = [{**config.given, **_placed(config)} for config in self.runs]
         return json.dumps({"root": str(self.root), "runs": runs, "threads": self.threads})
 
     @classmethod
@@ -53,6 +54,12 @@ class Job:
     def paths(self) -> list[Path]:
         """The folders of its runs."""
         return [run_path(self.root, config) for config in self.runs]
+
+
+def _placed(config: TrainConfig) -> dict[str, str]:
+    """The method of a run whose method is in a file, by the file's absolute path."""
+    file = method_file(config)
+    return {} if file is None else {"algo": f"{file.resolve()}:{config.algo.rpartition(':')[2]}"}
 
 
 def environment() -> dict[str, str]:
@@ -68,10 +75,9 @@ def work(job: Job) -> int:
     """Train a job's runs; returns the exit status."""
     from sbtrpo.benchmark.pack import train_pack
     from sbtrpo.learning import training  # here: a worker that has nothing to do need not import torch
-    from sbtrpo.runs.folder import RunFolder
 
     with ExitStack() as claims:
-        mine: list[Path] = []
+        claimed: list[Path] = []
         busy = 0
         for config, run in zip(job.runs, job.paths(), strict=True):
             try:
@@ -85,13 +91,13 @@ def work(job: Job) -> int:
             (run / FAILURE).unlink(missing_ok=True)
             config = config.replace(threads=config.threads or job.threads, learner_threads=config.learner_threads or 1)
             RunFolder.create(run, config, resume=True).close()
-            mine.append(run)
-        if not mine:
+            claimed.append(run)
+        if not claimed:
             return BUSY if busy else 0
-        if len(mine) == 1:
-            training.resume(mine[0])
+        if len(claimed) == 1:
+            training.resume(claimed[0])
             return 0
-        return 1 if train_pack(mine) else 0
+        return 1 if train_pack(claimed) else 0
 
 
 def _stop_with_parent() -> None:

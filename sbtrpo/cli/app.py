@@ -90,9 +90,9 @@ def train(
         verb = "changes" if len(idle) == 1 else "change"
         print(f"sbtrpo: {', '.join(idle)} {verb} nothing with advantage {chosen.method.advantage}", file=sys.stderr)
     for k in range(num_seeds):
-        one = chosen.replace(seed=chosen.seed + 1000 * k)
-        folder = out / f"seed{one.seed}" if out is not None and num_seeds > 1 else out
-        path = training.train(one, folder, quiet, wandb)
+        seeded = chosen.replace(seed=chosen.seed + 1000 * k)
+        folder = out / f"seed{seeded.seed}" if out is not None and num_seeds > 1 else out
+        path = training.train(seeded, folder, quiet, wandb)
         if not quiet:
             print(f"The run is in {path}")
 
@@ -132,13 +132,13 @@ def evaluate(
     """
     from sbtrpo.runs import evaluation
 
-    found = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
-    text = json.dumps(found.as_dict(), indent=2)
+    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
+    text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
         return
     (run / "evaluation.json").write_text(text + "\n")
-    Console().print(_evaluation_table(found))
+    Console().print(_evaluation_table(result))
 
 
 def _checkpoint(which: str) -> Any:
@@ -147,22 +147,22 @@ def _checkpoint(which: str) -> Any:
     return int(which) if which.isdigit() else which
 
 
-def _evaluation_table(found: Evaluation) -> Table:
-    how = "mean action" if found.deterministic else "sampled actions"
-    table = Table(box=box.SIMPLE_HEAD, title=f"{found.task}: {found.episodes} fresh episodes, {how}")
+def _evaluation_table(result: Evaluation) -> Table:
+    how = "mean action" if result.deterministic else "sampled actions"
+    table = Table(box=box.SIMPLE_HEAD, title=f"{result.task}: {result.episodes} fresh episodes, {how}")
     table.add_column("measure")
     table.add_column("value", justify="right")
-    low, high = found.safety_probability_interval
-    table.add_row("reward", f"{found.reward:.3f} ± {found.reward_std:.3f}")
-    table.add_row("cost", f"{found.cost:.3f} ± {found.cost_std:.3f}")
-    table.add_row("safety probability", f"{found.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
-    table.add_row("safe reward", f"{found.safe_reward:.3f}")
-    table.add_row("violation probability, 95 % upper bound", f"{found.violation_probability_upper:.3f}")
-    for name, part in found.constraints.items():
-        low, high = part["safety_probability_interval"]
-        table.add_row(f"{name}: cost", f"{part['cost']:.3f}")
-        table.add_row(f"{name}: safety", f"{part['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
-    table.add_row("worlds that failed", str(found.faults))
+    low, high = result.safety_probability_interval
+    table.add_row("reward", f"{result.reward:.3f} ± {result.reward_std:.3f}")
+    table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
+    table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
+    table.add_row("safe reward", f"{result.safe_reward:.3f}")
+    table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
+    for name, alone in result.constraints.items():
+        low, high = alone["safety_probability_interval"]
+        table.add_row(f"{name}: cost", f"{alone['cost']:.3f}")
+        table.add_row(f"{name}: safety", f"{alone['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
+    table.add_row("worlds that failed", str(result.faults))
     return table
 
 
@@ -238,8 +238,8 @@ def report(
     def read() -> tuple[Any, list[str]]:
         if runs.is_file():
             return read_table(runs), []
-        found = gather(runs)
-        return found.table, [found.sentence(), *found.unreadable.values()]
+        collected = gather(runs)
+        return collected.table, [collected.sentence(), *collected.unreadable.values()]
 
     if watch:
         keep_watching(read, out, videos, interval)
@@ -248,8 +248,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
-    for part in written.skipped:
-        print(f"left out: {part.part}: {part.why}")
+    for gap in written.skipped:
+        print(f"left out: {gap.part}: {gap.why}")
     print(written.index)
 
 
@@ -264,11 +264,11 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
     if task is None:
         console.print(_table(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
         return
-    found = describe.describe(task)
-    console.print(f"[bold]{escape(found.id)}[/bold]")
-    for what, sentence in found.facts:
+    description = describe.describe(task)
+    console.print(f"[bold]{escape(description.id)}[/bold]")
+    for what, sentence in description.facts:
         console.print(f"{escape(what)}: {escape(sentence)}")
-    sheets = {"observation": found.observation, "objects": found.objects, "costs": found.costs}
+    sheets = {"observation": description.observation, "objects": description.objects, "costs": description.costs}
     for title, sheet in sheets.items():
         if sheet.rows:
             console.print(_table(sheet, title))
@@ -295,14 +295,14 @@ def check(
     if algo is not None:
         from sbtrpo.learning.check import check_method
 
-        report = check_method(algo, seed, task or "ToyCorridor-v0")
+        outcome = check_method(algo, seed, task or "ToyCorridor-v0")
     elif task is not None:
-        report = check_environment(task, seconds, seed)
+        outcome = check_environment(task, seconds, seed)
     else:
         raise ValueError("name a task, or a method with --algo")
-    for line in report.lines():
+    for line in outcome.lines():
         print(line)
-    return 0 if report.ok else 1
+    return 0 if outcome.ok else 1
 
 
 @app.command
@@ -479,7 +479,7 @@ def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
     if "" not in sys.path:
-        sys.path.insert(0, "")  # environments of the user's own may lie in the working directory
+        sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
     about = "Reinforcement learning under hard safety constraints."
     try:
         _declare_settings(arguments)

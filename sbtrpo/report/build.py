@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sbtrpo.files import write_atomically
-from sbtrpo.report import compare, figures, histograms, page, paper, planes, render, tables
+from sbtrpo.report import compare, constraints, figures, histograms, page, paper, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
 from sbtrpo.report.runs import Runs, Table, as_columns, read_runs
@@ -145,6 +145,7 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("table of advantage estimates", partial(tables.advantage, runs)),
         ("table of other methods and settings, safety", partial(tables.others, runs, "safety")),
         ("table of other methods and settings, reward", partial(tables.others, runs, "reward")),
+        *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),
         ("comparison by method", partial(compare.summary_table, runs)),

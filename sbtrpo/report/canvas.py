@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sbtrpo.report.runs import Variant
 from sbtrpo.report.style import SOLID, look
+from sbtrpo.report.variants import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from sbtrpo.report import paper
 from sbtrpo.report.render import Cell, Table, number_cell
-from sbtrpo.report.runs import Estimate, Runs, Variant, method_title
+from sbtrpo.report.runs import Estimate, Runs
 from sbtrpo.report.tables import Missing, basis, update_estimate
+from sbtrpo.report.variants import Variant, method_title
 
 VERDICTS = ("agrees", "near", "better", "worse")
 UNRELIABLE = "unreliable"

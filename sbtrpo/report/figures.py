@@ -9,9 +9,10 @@ import numpy as np
 
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, grid, legend, line_style, literal, sheet, steps_axis, tidy
-from sbtrpo.report.runs import Floats, Run, Runs, Variant, curve, trailing_mean
+from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals, trailing_mean
 from sbtrpo.report.style import BLUE, GREY, VERMILLION
 from sbtrpo.report.tables import Missing
+from sbtrpo.report.variants import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,9 +32,9 @@ RECOVERED, RELAPSED = 1.0, 5.0
 
 def training_curves(runs: Runs, task: str) -> Figure:
     """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation."""
-    variants = [variant for variant in runs.variants if variant.plain and runs.of(task, variant)]
+    variants = [variant for variant in rivals(runs) if runs.of(task, variant)]
     if not variants:
-        raise Missing("no runs of methods with their own settings")
+        raise Missing("no runs at cost limit 0")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
     longest = max(run.steps for variant in variants for run in runs.of(task, variant))
@@ -47,10 +48,10 @@ def training_curves(runs: Runs, task: str) -> Figure:
 
 
 def _curve(axes: Axes, runs: Sequence[Run], metric: str, longest: float, style: dict[str, object], title: str) -> None:
-    whole = curve(runs, metric)
-    if whole is None:
+    every_epoch = curve(runs, metric)
+    if every_epoch is None:
         return
-    thin = whole.thinned(POINTS)
+    thin = every_epoch.thinned(POINTS)
     unit, _ = steps_axis(axes, longest)
     x = thin.steps / unit
     axes.plot(x, thin.mean, label=literal(title), marker="o" if len(x) == 1 else None, **style)  # type: ignore[arg-type]
@@ -145,7 +146,7 @@ def long_run(runs: Runs, task: str) -> Figure:
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
     variants = sorted({run.variant for run in long_runs}, key=Variant.order)
-    behind = [v for v in runs.variants if v.plain and v not in variants and runs.of(task, v)]
+    behind = [v for v in rivals(runs) if v not in variants and runs.of(task, v)]
     usual = max((run.steps for variant in behind for run in runs.of(task, variant)), default=0.0)
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in behind:

@@ -10,9 +10,10 @@ import numpy as np
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, INK, grid, legend, literal, sheet, tidy
 from sbtrpo.report.figures import BUTTON, CIRCLE
-from sbtrpo.report.runs import Floats, Run, Runs, Variant
+from sbtrpo.report.runs import Floats, Run, Runs
 from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
 from sbtrpo.report.tables import Missing
+from sbtrpo.report.variants import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,12 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sbtrpo.benchmark.columns import constraint_metrics
 from sbtrpo.report import compare, paper
 from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import Cell, Table, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, Variant
+from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, rivals
 from sbtrpo.report.style import look
 from sbtrpo.report.tables import basis
+from sbtrpo.report.variants import Variant
 
 POINTS = 160
 """The most points of a curve."""
@@ -124,7 +126,7 @@ def page_data(
             for task in runs.tasks
         ],
         "methods": _methods(runs),
-        "metrics": [{"name": m, "title": paper.TITLES[m]} for m in paper.METRICS],
+        "metrics": [{"name": name, "title": title} for name, title in metric_titles(runs).items()],
         "finals": {task: _finals(runs, task) for task in runs.tasks},
         "curves": {task: _curves(runs, task) for task in runs.tasks},
         "tables": [_table(table) for table in tables],
@@ -154,17 +156,6 @@ def page_data(
 
 
 # ---- which method is best where --------------------------------------------------------------------------------------
-
-
-def rivals(runs: Runs) -> list[Variant]:
-    """The variants that compete: methods as published; if a method has no such run, its variants at cost limit 0."""
-
-    def family(variant: Variant) -> str:  # SB-TRPO with critics is the same method
-        return "sb-trpo" if variant.algo.startswith("sb-trpo") else variant.algo
-
-    plain = {family(variant) for variant in runs.variants if variant.plain}
-    strict = [variant for variant in runs.variants if not variant.get("cost_limit")]
-    return [variant for variant in strict if variant.plain or family(variant) not in plain]
 
 
 def winners(runs: Runs, task: str) -> tuple[list[str], list[str]]:
@@ -261,10 +252,19 @@ def _finals(runs: Runs, task: str) -> dict[str, Any]:
     return by_method
 
 
+def metric_titles(runs: Runs) -> dict[str, str]:
+    """The metrics of which the page has curves, and what it calls them: the paper's, then each constraint's."""
+    titles = {metric: paper.TITLES[metric] for metric in paper.METRICS}
+    for name in runs.constraints:
+        cost, safety = constraint_metrics(name)
+        titles |= {cost: f"cost: {name}", safety: f"safety: {name}"}
+    return titles
+
+
 def _curves(runs: Runs, task: str) -> dict[str, Any]:
     by_method: dict[str, Any] = {}
     for variant in runs.variants:
-        for metric in paper.METRICS:
+        for metric in metric_titles(runs):
             if (curve := runs.curve(task, variant, metric)) is not None:
                 thin = curve.thinned(POINTS)
                 lines = by_method.setdefault(variant.title, {"seeds": curve.seeds, "steps": _digits(thin.steps, 12)})

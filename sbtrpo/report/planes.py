@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from sbtrpo.benchmark.statistics import common_tasks, scaled
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, INK, grid, legend, line_style, literal, sheet, tidy
-from sbtrpo.report.runs import Floats, Runs, Variant
+from sbtrpo.report.runs import Floats, Runs, rivals
 from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
 from sbtrpo.report.tables import Missing
+from sbtrpo.report.variants import Variant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +88,7 @@ def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
 
 def performance_profiles(runs: Runs) -> Figure:
     """The share of runs that score at least τ, over all tasks. Bands are from a bootstrap over each task's seeds."""
-    plain = [variant for variant in runs.variants if variant.plain]
-    rewards, safety = runs.scores(plain, ("safe_reward", "safety_probability"))
+    rewards, safety = runs.scores(rivals(runs), ("safe_reward", "safety_probability"))
     variants, tasks = common_tasks(rewards)
     if len(variants) < 2:
         raise Missing("no two methods that ran on the same tasks")

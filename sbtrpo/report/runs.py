@@ -21,10 +21,19 @@ import pyarrow
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.config import catalogue
-from sbtrpo.config.run import RunSettings
-from sbtrpo.config.settings import declared
+from sbtrpo.benchmark.columns import constraint_metrics, constraint_names
 from sbtrpo.report import paper
+from sbtrpo.report.variants import (
+    NAMED,
+    Variant,
+    method_title,
+    not_default,
+    phrase,
+    setting_columns,
+    setting_names,
+    stands_out,
+    usual_settings,
+)
 from sbtrpo.runs.curves import SMOOTHING
 
 Floats = NDArray[np.float64]
@@ -40,50 +49,6 @@ LONG = 1.5
 IDENTITY = "run"
 NOT_DEFAULT = "not the default: "
 """How notes on settings begin."""
-
-_NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity")
-"""Settings that make a variant even if all runs of a method share them."""
-_NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
-_ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
-"""Names that metrics.csv has, too: a column of such a name is a metric."""
-_CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_critic"}
-"""SB-TRPO's variants are one method, told apart by their advantages."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A method, and the settings in which it is not the method as published."""
-
-    algo: str
-    settings: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def title(self) -> str:
-        """As a reader knows it.
-
-        >>> Variant("sb-trpo", (("beta", 0.6),)).title
-        'SB-TRPO, β = 0.6'
-        """
-        return ", ".join([method_title(self.algo), *(_phrase(name, value) for name, value in self.settings)])
-
-    def get(self, name: str) -> Any:
-        """A setting: where it is not the method's own, the variant's; otherwise the method's."""
-        return dict(self.settings).get(name, usual_settings("", self.algo).get(name))
-
-    @property
-    def plain(self) -> bool:
-        """Whether it is the method as published, at cost limit 0."""
-        return not self.settings
-
-    def differs_in(self, *names: str) -> bool:
-        """Whether it has a setting of its own, and none but these."""
-        return bool(self.settings) and {name for name, _ in self.settings} <= set(names)
-
-    def order(self) -> tuple[Any, ...]:
-        """Sorts: the paper's methods in its order, then the catalogue's, then others; variants behind their method."""
-        known = [*paper.METHODS, *(name for name in catalogue.names() if name not in paper.METHODS)]
-        place = known.index(self.algo) if self.algo in known else len(known)
-        return place, self.algo, [(name, isinstance(value, str), value) for name, value in self.settings]
 
 
 @dataclass(frozen=True)
@@ -102,8 +67,12 @@ class Run:
 
     def column(self, name: str) -> Floats:
         """A column; NaN where it is missing."""
-        found = self.columns.get(name)
-        return np.full(len(self.columns["epoch"]), np.nan) if found is None else found
+        values = self.columns.get(name)
+        return np.full(len(self.columns["epoch"]), np.nan) if values is None else values
+
+    def has(self, *names: str) -> bool:
+        """Whether these columns hold numbers."""
+        return all(np.isfinite(self.column(name)).any() for name in names)
 
     @property
     def steps(self) -> float:
@@ -162,6 +131,12 @@ class Runs:
         return sorted({run.variant for run in self.usual}, key=Variant.order)
 
     @functools.cached_property
+    def constraints(self) -> list[str]:
+        """The constraints that some of the runs have numbers of, each by itself."""
+        names = constraint_names(self.usual[0].columns) if self.usual else []
+        return [name for name in names if any(run.has(*constraint_metrics(name)) for run in self.usual)]
+
+    @functools.cached_property
     def _groups(self) -> dict[tuple[str, Variant], list[Run]]:
         groups: dict[tuple[str, Variant], list[Run]] = {}
         for run in self.usual:
@@ -190,14 +165,14 @@ class Runs:
 
     def scores(self, variants: Iterable[Variant], metrics: Sequence[str]) -> list[dict[Variant, dict[str, Floats]]]:
         """For each metric the final values by variant and task; only tasks with all of them."""
-        found: list[dict[Variant, dict[str, Floats]]] = [{} for _ in metrics]
+        by_metric: list[dict[Variant, dict[str, Floats]]] = [{} for _ in metrics]
         for variant in variants:
             for task in self.tasks:
-                values = [self.final_values(task, variant, metric) for metric in metrics]
-                if all(map(len, values)):
-                    for scores, own in zip(found, values, strict=True):
-                        scores.setdefault(variant, {})[task] = own
-        return found
+                finals = [self.final_values(task, variant, metric) for metric in metrics]
+                if all(map(len, finals)):
+                    for scores, values in zip(by_metric, finals, strict=True):
+                        scores.setdefault(variant, {})[task] = values
+        return by_metric
 
     def across_seeds(self, task: str, variant: Variant, metric: str) -> Estimate | None:
         """Of the last epoch's value, over seeds; the deviation is that of a sample, NaN for one seed."""
@@ -212,6 +187,17 @@ class Runs:
         return curve(self.of(task, variant), metric, window)
 
 
+def rivals(runs: Runs) -> list[Variant]:
+    """The variants that compete: methods as published; if a method has no such run, its variants at cost limit 0."""
+
+    def family(variant: Variant) -> str:  # SB-TRPO with critics is the same method
+        return "sb-trpo" if variant.algo.startswith("sb-trpo") else variant.algo
+
+    plain = {family(variant) for variant in runs.variants if variant.plain}
+    strict = [variant for variant in runs.variants if not variant.get("cost_limit")]
+    return [variant for variant in strict if variant.plain or family(variant) not in plain]
+
+
 # ---- from the table ------------------------------------------------------------------------------------------------
 
 
@@ -223,10 +209,10 @@ def read_runs(table: Table) -> Runs:
     for name in ("task", "algo", "epoch"):
         if name not in columns:
             raise ValueError(f"the table of runs has no column {name}; it has {', '.join(columns) or 'none'}")
-    found = [_run(rows, columns) for rows in _rows_by_run(columns)]
+    raw_runs = [_run(rows, columns) for rows in _rows_by_run(columns)]
     notes: list[str] = []
-    shared = _shared_settings(found, notes)
-    runs = _select(_without_repetitions([_with_variant(one, shared) for one in found], notes), notes)
+    shared = _shared_settings(raw_runs, notes)
+    runs = _select(_without_repetitions([_with_variant(raw, shared) for raw in raw_runs], notes), notes)
     return dataclasses.replace(runs, shared=shared)
 
 
@@ -239,7 +225,7 @@ def as_columns(table: Table) -> dict[str, NDArray[Any]]:
 
 def _rows_by_run(columns: Mapping[str, NDArray[Any]]) -> list[NDArray[np.intp]]:
     """The rows of each run, in the order of their epochs."""
-    keys = (IDENTITY,) if IDENTITY in columns else ("task", "algo", "seed", "total_steps", *_setting_columns(columns))
+    keys = (IDENTITY,) if IDENTITY in columns else ("task", "algo", "seed", "total_steps", *setting_columns(columns))
     numbers = np.zeros(len(columns["epoch"]), dtype=np.int64)
     for key in keys:
         if key in columns:
@@ -247,30 +233,6 @@ def _rows_by_run(columns: Mapping[str, NDArray[Any]]) -> list[NDArray[np.intp]]:
             _, numbers = np.unique(numbers * (inverse.max(initial=0) + 1) + inverse, return_inverse=True)
     order = np.lexsort((columns["epoch"].astype(np.float64), numbers))
     return [rows for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(rows)]
-
-
-def _setting_columns(columns: Iterable[str]) -> dict[str, str]:
-    """The columns that hold settings, and the settings that they hold."""
-    names = list(columns)
-    known = _setting_names()
-    if "epochs" in names and "epoch" in names:  # as `collect` lays them out, settings of the user's methods included
-        between = names[names.index("epochs") + 1 : names.index("epoch")]
-        known = [*known, *(name.removeprefix("config_") for name in between if name not in _NOT_SETTINGS)]
-    meant = {name: name for name in known if name not in _ALSO_METRICS} | {f"config_{name}": name for name in known}
-    return {column: meant[column] for column in names if column in meant}
-
-
-@functools.cache
-def _setting_names() -> list[str]:
-    """The settings that shape what runs compute, of all methods that have a name."""
-    return list(
-        dict.fromkeys(
-            name
-            for kind in (RunSettings, *(entry.settings for entry in catalogue.entries()))
-            for name, item in declared(kind).items()
-            if name not in _NOT_SETTINGS and not item.rule.operational
-        )
-    )
 
 
 @dataclass(frozen=True)
@@ -281,15 +243,15 @@ class _Raw:
 
 def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
     first = {name: _plain(values[rows[0]]) for name, values in columns.items()}
-    others = {*_setting_columns(columns), IDENTITY, "task", "algo", "seed"}
+    others = {*setting_columns(columns), IDENTITY, "task", "algo", "seed"}
     numbers = {
         name: values[rows].astype(np.float64)
         for name, values in columns.items()
         if name not in others and values.dtype.kind in "biuf"
     }
     numbers.setdefault("steps", numbers["epoch"])
-    given = {name: value for column, name in _setting_columns(columns).items() if (value := first[column]) is not None}
-    algo, settings = _own_choices(str(first["task"]), str(first["algo"]), given)
+    given = {name: value for column, name in setting_columns(columns).items() if (value := first[column]) is not None}
+    algo, settings = not_default(str(first["task"]), str(first["algo"]), given)
     steps, length, seed = float(numbers["steps"][-1]), first.get("total_steps"), first.get("seed")
     complete = first.get("complete")
     run = Run(
@@ -304,79 +266,54 @@ def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
     return _Raw(run, settings)
 
 
-def _own_choices(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The method, and the settings in which a run differs from its defaults."""
-    algo = _known(name)
-    if algo in _CRITICS.values():
-        algo = _CRITICS.get(given.get("advantage", usual_settings(task, algo)["advantage"]), "sb-trpo")
-    usual = usual_settings(task, algo, given.get("fidelity", "paper"))
-    chosen = {key: _each(value) for key, value in given.items() if not usual or key in usual}
-    differing = {key: value for key, value in chosen.items() if value != usual.get(key)}
-    if given.get("fidelity", "paper") != "paper":
-        differing["fidelity"] = given["fidelity"]
-    return algo, differing
-
-
-def _each(value: Any) -> Any:
-    """A number, or numbers for each constraint, that the table has as text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        numbers = tuple(map(float, value.split()))
-    except ValueError:
-        return value
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
-def _shared_settings(raw: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
+def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
     """By task and method, what all runs have and is not the default: it does not make a variant, but is noted."""
     groups: dict[Group, list[dict[str, Any]]] = {}
-    for one in raw:
-        groups.setdefault((one.run.task, one.run.variant.algo), []).append(one.settings)
+    for raw in raw_runs:
+        groups.setdefault((raw.run.task, raw.run.variant.algo), []).append(raw.settings)
     shared = {
         group: {
             name: value
             for name, value in settings[0].items()
-            if (name not in _NAMED or not usual_settings(*group))
-            and all(name in other and other[name] == value for other in settings)
+            if not stands_out(name, *group) and all(name in other and other[name] == value for other in settings)
         }
         for group, settings in groups.items()
     }
-    if {one.settings.get("fidelity") for one in raw} == {"corrected"}:
+    if {raw.settings.get("fidelity") for raw in raw_runs} == {"corrected"}:
         for same in shared.values():
             same["fidelity"] = "corrected"
-    found: dict[str, list[Group]] = {}
+    by_phrase: dict[str, list[Group]] = {}
     for group, same in shared.items():
-        if not usual_settings(*group):  # a method of the user's, whose defaults the table does not tell
-            continue
+        usual = usual_settings(*group)
         for name, value in same.items():
-            found.setdefault(_phrase(name, value), []).append(group)
-    notes += [f"{NOT_DEFAULT}{phrase} ({_whom(some, list(shared))})" for phrase, some in found.items()]
+            if name in usual:  # a table does not tell the defaults of a user's method
+                by_phrase.setdefault(phrase(name, value), []).append(group)
+    notes += [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]
     return shared
 
 
-def _whom(some: Sequence[Group], everyone: Sequence[Group]) -> str:
-    """Some of the pairs of task and method in words; tasks are named where they are not all of the methods'."""
+def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:
+    """The chosen pairs of task and method in words; tasks are named where they are not all of the methods'."""
     on: dict[tuple[str, ...], list[str]] = {}
-    for algo in dict.fromkeys(algo for _, algo in some):
-        on.setdefault(tuple(task for task, other in some if other == algo), []).append(algo)
-    if len(some) == len(everyone) and len({algo for _, algo in some}) > 1:
+    for algo in dict.fromkeys(algo for _, algo in chosen):
+        on.setdefault(tuple(task for task, other in chosen if other == algo), []).append(algo)
+    if len(chosen) == len(everyone) and len({algo for _, algo in chosen}) > 1:
         return "all methods"
-    parts = []
+    phrases = []
     for tasks, algos in on.items():
         all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
         partly = any(task not in tasks for task, algo in everyone if algo in algos)
         names = "all methods" if all_there else ", ".join(map(method_title, algos))
         where = f" on {', '.join(map(paper.task_title, tasks))}" if partly or all_there else ""
-        parts.append(names + where)
-    return "; ".join(parts)
+        phrases.append(names + where)
+    return "; ".join(phrases)
 
 
-def _with_variant(one: _Raw, shared: Mapping[Group, Mapping[str, Any]]) -> Run:
-    algo, ranked = one.run.variant.algo, [*_NAMED, *_setting_names()]
-    apart = [name for name in one.settings if name not in shared[one.run.task, algo]]
+def _with_variant(raw: _Raw, shared: Mapping[Group, Mapping[str, Any]]) -> Run:
+    algo, ranked = raw.run.variant.algo, [*NAMED, *setting_names()]
+    apart = [name for name in raw.settings if name not in shared[raw.run.task, algo]]
     apart.sort(key=lambda name: (ranked.index(name) if name in ranked else len(ranked), name))
-    return dataclasses.replace(one.run, variant=Variant(algo, tuple((name, one.settings[name]) for name in apart)))
+    return dataclasses.replace(raw.run, variant=Variant(algo, tuple((name, raw.settings[name]) for name in apart)))
 
 
 def _without_repetitions(runs: Iterable[Run], notes: list[str]) -> list[Run]:
@@ -400,56 +337,21 @@ def _select(runs: list[Run], notes: list[str]) -> Runs:
     groups: dict[tuple[str, Variant], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.task, run.variant), []).append(run)
-    found = Runs(notes=notes)
-    odd = 0
+    selected = Runs(notes=notes)
+    left_out = 0
     for group in groups.values():
-        found.long += [run for run in group if run.total_steps >= LONG * usual]
+        selected.long += [run for run in group if run.total_steps >= LONG * usual]
         rest = [run for run in group if run.total_steps < LONG * usual]
         if rest:
             length = usual if any(run.total_steps == usual for run in rest) else max(r.total_steps for r in rest)
             chosen = [run for run in rest if run.total_steps == length]
-            found.usual += chosen
-            odd += len(rest) - len(chosen)
-    if odd:
-        notes.append(f"runs left out since they are not of the usual {usual:,.0f} steps: {odd}")
-    if unfinished := sum(not run.finished for run in found.usual):
-        notes.append(f"runs that are not finished: {unfinished} of {len(found.usual)}")
-    return found
-
-
-# ---- names ---------------------------------------------------------------------------------------------------------
-
-
-def method_title(algo: str) -> str:
-    """A method's title; its name, where the catalogue does not know it."""
-    entry = catalogue.labelled(algo)
-    return algo if entry is None else entry.title
-
-
-def _known(name: str) -> str:
-    try:
-        return catalogue.method(name).name
-    except ValueError:
-        return name
-
-
-@functools.cache
-def usual_settings(task: str, algo: str, fidelity: Any = "paper") -> dict[str, Any]:
-    """The defaults of a run with a method; none for a method that the catalogue does not know."""
-    entry = catalogue.labelled(algo)
-    if entry is None:
-        return {}
-    run = {name: item.default for name, item in declared(RunSettings).items()}
-    return {**run, **entry.settings.defaults(task, fidelity)}
-
-
-def _phrase(name: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        return {"advantage": f"{text} advantage", "solver": f"{text} solver", "fidelity": text}.get(
-            name, f"{name} = {text}"
-        )
-    return {"beta": f"β = {value:g}", "cost_limit": f"limit {value:g}"}.get(name, f"{name} = {value:g}")
+            selected.usual += chosen
+            left_out += len(rest) - len(chosen)
+    if left_out:
+        notes.append(f"runs left out since they are not of the usual {usual:,.0f} steps: {left_out}")
+    if unfinished := sum(not run.finished for run in selected.usual):
+        notes.append(f"runs that are not finished: {unfinished} of {len(selected.usual)}")
+    return selected
 
 
 def _plain(value: Any) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
-from sbtrpo.report.runs import Variant
+from sbtrpo.benchmark.columns import VERSION
+from sbtrpo.report.variants import Variant
 
 VERMILLION, ORANGE, SKY, GREEN = "#D55E00", "#E69F00", "#56B4E9", "#009E73"
 BLUE, PURPLE, GREY = "#0072B2", "#CC79A7", "#7F7F7F"
+WINE, OLIVE, INDIGO = "#882255", "#999933", "#332288"
+"""Of methods that are not this package's. From Paul Tol's muted scheme, which colour-blind readers can read, too."""
 
 SOLID, DASHED, DOTTED = "solid", "dashed", "dotted"
 MARKERS = {SOLID: "o", DASHED: "s", DOTTED: "^"}
@@ -52,8 +56,23 @@ LOOKS = {
 def look(variant: Variant) -> Look:
     """A variant's look: its method's colour, with a dotted line if its settings are not the default.
 
+    With other constraints the colour is darker and the line stays, so that methods that all have them differ.
+
     >>> look(Variant("cpo")).line, look(Variant("cpo", (("cost_limit", 15.0),))).line
     ('solid', 'dotted')
     """
-    published = LOOKS.get(variant.algo, Look(GREY, DOTTED))
-    return published if variant.plain else Look(published.colour, DOTTED)
+    settings = dict(variant.settings)
+    version = settings.pop(VERSION, variant.algo)
+    published = LOOKS.get(variant.algo) or _look_of_another(version)
+    darker = settings.pop("constraints", None) is not None
+    return Look(_darker(published.colour) if darker else published.colour, DOTTED if settings else published.line)
+
+
+def _look_of_another(name: str) -> Look:
+    """The look of a method that is not this package's: always the same for a name, and that of no other method here."""
+    looks = [Look(colour, line) for line in MARKERS for colour in (WINE, OLIVE, INDIGO)]
+    return looks[zlib.crc32(name.encode()) % len(looks)]
+
+
+def _darker(colour: str) -> str:
+    return "#" + "".join(f"{int(colour[k : k + 2], 16) * 5 // 8:02X}" for k in (1, 3, 5))

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.config.run import RunSettings
-from sbtrpo.config.settings import declared
 from sbtrpo.report import paper
 from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import LEGEND, Cell, Table, number_cell, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, Estimate, Runs, Variant, method_title, usual_settings
+from sbtrpo.report.runs import LAST_EPOCHS, Estimate, Runs, rivals
+from sbtrpo.report.variants import Variant, method_title, usual_settings
 
 HALVES = {
     "safety": ("safe_reward", "safety_probability"),
@@ -63,6 +62,8 @@ def main_across_seeds(runs: Runs, half: str) -> Table:
 def _main_table(runs: Runs, half: str, name: str, how: str, values: str, get: Get | None = None) -> Table:
     what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
     rows = [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)]
+    if not rows:
+        raise Missing("no runs of the paper's methods at cost limit 0 and with their own settings")
     return _pair_table(f"{name}_{half}", f"Final {what}{how}", rows, runs, half, caption=f"{values} {LEGEND}", get=get)
 
 
@@ -148,10 +149,7 @@ def others(runs: Runs, half: str) -> Table:
 
 
 def _main_variants(runs: Runs) -> list[Variant]:
-    found = [variant for variant in runs.variants if variant.plain and variant.algo in paper.METHODS]
-    if not found:
-        raise Missing("no runs of the paper's methods at cost limit 0 and with their own settings")
-    return found
+    return [variant for variant in runs.variants if variant.plain and variant.algo in paper.METHODS]
 
 
 def _pair_table(
@@ -227,25 +225,25 @@ def basis(runs: Runs, task: str, variant: Variant) -> str:
 def overall(runs: Runs) -> Table:
     """Interquartile means over all tasks that the methods share, with intervals that are stratified by task."""
     rewards, safety = runs.scores(runs.variants, HALVES["safety"])
-    found = statistics.overall(safety, rewards)
-    if len(found.methods) < 2:
+    result = statistics.overall(safety, rewards)
+    if len(result.methods) < 2:
         raise Missing("no two methods that ran on the same tasks")
     columns = [
-        [one.safe_reward for one in found.methods.values()],
-        [one.safety_probability for one in found.methods.values()],
+        [method.safe_reward for method in result.methods.values()],
+        [method.safety_probability for method in result.methods.values()],
     ]
     rows = [
-        [Cell(variant.title), *cells, *(Cell(str(n), value=n) for n in (len(found.tasks), one.runs))]
-        for (variant, one), *cells in zip(found.methods.items(), *map(_aggregate_cells, columns), strict=True)
+        [Cell(variant.title), *cells, *(Cell(str(n), value=n) for n in (len(result.tasks), method.runs))]
+        for (variant, method), *cells in zip(result.methods.items(), *map(_aggregate_cells, columns), strict=True)
     ]
-    tasks = [paper.task_title(task) for task in runs.tasks if task in found.tasks]
+    tasks = [paper.task_title(task) for task in runs.tasks if task in result.tasks]
     caption = (
         f"Interquartile mean of all runs on {', '.join(tasks)}, and in brackets its 95 %"
         " bootstrap interval, for which seeds are resampled within tasks. A run counts with its mean over the last"
         f" {LAST_EPOCHS} epochs; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
         " is bold."
     )
-    if left_out := [variant.title for variant in runs.variants if variant not in found.methods]:
+    if left_out := [variant.title for variant in runs.variants if variant not in result.methods]:
         caption += f" Left out, since not run on all of these tasks: {'; '.join(left_out)}."
     return Table(
         "overall",
@@ -253,17 +251,17 @@ def overall(runs: Runs) -> Table:
         columns=["method", "normalised safe reward ↑", HEADS["safety_probability"], "tasks", "runs"],
         rows=rows,
         caption=caption,
-        row_tags=[[f"method:{variant.title}"] for variant in found.methods],
+        row_tags=[[f"method:{variant.title}"] for variant in result.methods],
         column_tags=[""] * 5,
     )
 
 
 def _aggregate_cells(column: Sequence[statistics.Aggregate]) -> list[Cell]:
     """Means with their intervals; the best that is printed is bold."""
-    best = max(round(one.iqm, 2) for one in column)
+    best = max(round(mean.iqm, 2) for mean in column)
     return [
-        Cell(f"{one.iqm:.2f} ({one.low:.2f} to {one.high:.2f})", bold=round(one.iqm, 2) == best, value=one.iqm)
-        for one in column
+        Cell(f"{mean.iqm:.2f} ({mean.low:.2f} to {mean.high:.2f})", bold=round(mean.iqm, 2) == best, value=mean.iqm)
+        for mean in column
     ]
 
 
@@ -272,29 +270,29 @@ def _aggregate_cells(column: Sequence[statistics.Aggregate]) -> list[Cell]:
 
 def update_estimate(runs: Runs, task: str, variant: Variant) -> Estimate | None:
     """Seconds of an update, over all epochs and seeds."""
-    parts = [run.column("update_seconds") for run in runs.of(task, variant)]
-    values = np.concatenate(parts) if parts else np.empty(0)
+    seeds = [run.column("update_seconds") for run in runs.of(task, variant)]
+    values = np.concatenate(seeds) if seeds else np.empty(0)
     values = values[np.isfinite(values)]
-    return Estimate(float(values.mean()), float(values.std()), len(parts)) if len(values) else None
+    return Estimate(float(values.mean()), float(values.std()), len(seeds)) if len(values) else None
 
 
 def update_time(runs: Runs) -> Table:
     """Seconds of an update by method and task, beside the paper's."""
-    variants = [variant for variant in runs.variants if variant.plain]
-    found = {
+    variants = rivals(runs)
+    seconds = {
         task: {variant: e for variant in variants if (e := update_estimate(runs, task, variant)) is not None}
         for task in runs.tasks
     }
-    tasks = [task for task in runs.tasks if found[task]]
+    tasks = [task for task in runs.tasks if seconds[task]]
     if not tasks:
         raise Missing("no update times")
-    shown = [variant for variant in variants if any(variant in found[task] for task in tasks)]
+    shown = [variant for variant in variants if any(variant in seconds[task] for task in tasks)]
     printed = paper.update_seconds()
     rows = []
     for variant in shown:
         row = [Cell(variant.title)]
-        row += [_seconds(found[task].get(variant), found[task].values()) for task in tasks]
-        theirs = printed.get(variant.algo)
+        row += [_seconds(seconds[task].get(variant), seconds[task].values()) for task in tasks]
+        theirs = printed.get(variant.algo) if variant.plain else None
         row.append(Cell(theirs.mean_text, theirs.std_text, theirs.bold, value=theirs.mean) if theirs else Cell("–"))
         rows.append(row)
     return Table(
@@ -326,13 +324,16 @@ def hyperparameters(runs: Runs) -> Table:
         raise Missing("no runs of methods with their own settings")
     printed = paper.hyperparameters()
     in_paper = set().union(*(row.keys() for row in printed.values()))
-    settings = {
+    by_task = {
         algo: [_described(algo, same) for (_, name), same in runs.shared.items() if name == algo] for algo in algos
     }
     rows = [
         [
             Cell(name),
-            *(_setting([one[name] for one in settings[algo]], row.get(algo, ""), algo in in_paper) for algo in algos),
+            *(
+                _setting([settings[name] for settings in by_task[algo]], row.get(algo, ""), algo in in_paper)
+                for algo in algos
+            ),
         ]
         for name, row in printed.items()
     ]
@@ -349,8 +350,7 @@ def hyperparameters(runs: Runs) -> Table:
 
 def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     """A method's settings by the names of the paper's table; None for what it does not have."""
-    usual = usual_settings("", algo) or {name: item.default for name, item in declared(RunSettings).items()}
-    c: dict[str, Any] = defaultdict(lambda: None, {**usual, **shared})
+    c: dict[str, Any] = defaultdict(lambda: None, {**usual_settings("", algo), **shared})
     first_order = c["learning_rate"] is not None
     critics = c["advantage"] in ("gae", "gae-reward")
     iterations = c["cg_iterations"]

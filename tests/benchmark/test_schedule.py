@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from sbtrpo.benchmark import schedule
-from sbtrpo.benchmark.command import report
+from sbtrpo.benchmark.command import print_outcome
 from sbtrpo.benchmark.local import LocalLauncher, describe_exit
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import Result, Scheduler
 from sbtrpo.benchmark.states import LOG, Failure, Progress, last_words, progress, state
-from sbtrpo.benchmark.view import Row, View
+from sbtrpo.benchmark.view import BenchmarkView, Row
 from sbtrpo.benchmark.worker import BUSY, THREAD_VARIABLES, Job, environment, work
 from sbtrpo.runs.claims import Claim
 from tests.benchmark.folders import FakeLauncher, finish, toy, write_run
@@ -61,7 +61,7 @@ def test_finished_runs_are_skipped_and_interrupted_ones_taken_up(tmp_path: Path)
     write_run(tmp_path, RUNS[1], [(1.0, 2.0, 0.5, 0.5)])
     launcher = FakeLauncher(train)
     output = io.StringIO()
-    result = Scheduler(RUNS, tmp_path, launcher, view=View(console=Console(file=output, width=200))).run()
+    result = Scheduler(RUNS, tmp_path, launcher, view=BenchmarkView(console=Console(file=output, width=200))).run()
     assert started(launcher) == [1, 2, 3]
     assert "1 done before, 1 to resume, 2 to begin" in output.getvalue()
     assert result.exit_status == 0
@@ -97,7 +97,7 @@ def test_a_run_that_keeps_failing_is_listed_with_its_error_and_its_log(tmp_path:
     assert Failure.read(path) == Failure("ValueError: no good", 3)
     assert state(path, RUNS[2]) == "failed"
     output = io.StringIO()
-    report(result, Console(file=output, width=20), quiet=True)
+    print_outcome(result, Console(file=output, width=20), quiet=True)
     assert output.getvalue().splitlines() == [
         f"failed after 3 attempts: {path}",
         "    ValueError: no good",
@@ -158,7 +158,7 @@ def test_ctrl_c_starts_nothing_new_and_leaves_the_rest_to_be_resumed(tmp_path: P
 
     launcher = Stopping(lambda job: 0, slots=1)
     output = io.StringIO()
-    result = Scheduler(RUNS, tmp_path, launcher, view=View(console=Console(file=output, width=200))).run()
+    result = Scheduler(RUNS, tmp_path, launcher, view=BenchmarkView(console=Console(file=output, width=200))).run()
     assert launcher.stopped
     assert not launcher.killed
     assert started(launcher) == [0]
@@ -256,7 +256,7 @@ def test_bad_numbers_are_refused(tmp_path: Path) -> None:
 
 def test_the_live_table_shows_what_runs_and_the_time_left() -> None:
     output = io.StringIO()
-    with View(console=Console(file=output, force_terminal=True, width=100)) as view:
+    with BenchmarkView(console=Console(file=output, force_terminal=True, width=100)) as view:
         view.update([Row("task/algo/seed0", 3, 10, 1.234, float("nan"))], {"running": 1, "done": 2, "failed": 1}, 125)
     text = output.getvalue()
     assert "task/algo/seed0" in text

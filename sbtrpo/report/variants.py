@@ -1,0 +1,181 @@
+"""What a run is a run of: a method, and the settings in which the run is not the method as published."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sbtrpo.benchmark.columns import VERSION, short_version
+from sbtrpo.config import catalogue
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import declared
+from sbtrpo.report import paper
+
+NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", VERSION)
+"""Settings that make a variant even if all runs of a method share them."""
+NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
+_ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
+"""Names that metrics.csv has, too: a column of such a name is a metric."""
+_CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_critic"}
+"""SB-TRPO's variants are one method, told apart by their advantages."""
+_PHRASES = {
+    "beta": "β = {}",
+    "cost_limit": "limit {}",
+    "advantage": "{} advantage",
+    "solver": "{} solver",
+    "fidelity": "{}",
+}
+_CONSTRAINTS = {("sum",): "total cost", ("each",): "each constraint"}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method, and the settings in which it is not the method as published."""
+
+    algo: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def title(self) -> str:
+        """As a reader knows it.
+
+        >>> Variant("sb-trpo", (("beta", (0.6, 0.9)), ("constraints", ("hazards", "vases")))).title
+        'SB-TRPO, β = 0.6, 0.9, constraints hazards, vases'
+        """
+        return ", ".join([method_title(self.algo), *(phrase(name, value) for name, value in self.settings)])
+
+    def get(self, name: str) -> Any:
+        """A setting: the variant's where it has one, otherwise the method's default."""
+        return dict(self.settings).get(name, usual_settings("", self.algo).get(name))
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is the method as published, at cost limit 0."""
+        return not self.settings
+
+    def differs_in(self, *names: str) -> bool:
+        """Whether some of these settings are not the default, and no others."""
+        return bool(self.settings) and {name for name, _ in self.settings} <= set(names)
+
+    def order(self) -> tuple[Any, ...]:
+        """Sorts: the paper's methods in its order, then the catalogue's, then others; variants behind their method."""
+        known = [*paper.METHODS, *(name for name in catalogue.names() if name not in paper.METHODS)]
+        place = known.index(self.algo) if self.algo in known else len(known)
+        return place, self.algo, [(name, _kind(value), value) for name, value in self.settings]
+
+
+def _kind(value: Any) -> int:
+    """Values of different kinds cannot be compared; numbers come first, then texts, then lists."""
+    return 2 if isinstance(value, tuple) else int(isinstance(value, str))
+
+
+# ---- from a run's settings -------------------------------------------------------------------------------------------
+
+
+def setting_columns(columns: Iterable[str]) -> dict[str, str]:
+    """The columns that hold settings, and the settings that they hold."""
+    names = list(columns)
+    known = setting_names()
+    if "epochs" in names and "epoch" in names:  # as `collect` lays them out, settings of the user's methods included
+        between = names[names.index("epochs") + 1 : names.index("epoch")]
+        known = [*known, *(name.removeprefix("config_") for name in between if name not in NOT_SETTINGS)]
+    meant = {name: name for name in known if name not in _ALSO_METRICS} | {f"config_{name}": name for name in known}
+    return {column: meant[column] for column in names if column in meant}
+
+
+@functools.cache
+def setting_names() -> list[str]:
+    """The settings that shape what runs compute, of all methods that have a name."""
+    names = (
+        name
+        for kind in (RunSettings, *(entry.settings for entry in catalogue.entries()))
+        for name, item in declared(kind).items()
+        if name not in NOT_SETTINGS and not item.rule.operational
+    )
+    return list(dict.fromkeys([*names, VERSION]))
+
+
+def not_default(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A run's method, and the settings in which the run differs from the method's defaults.
+
+    Of a method of the user's only the defaults that every run has are known: what else it sets counts as differing.
+    """
+    algo = _catalogue_name(name)
+    if algo in _CRITICS.values():
+        algo = _CRITICS.get(given.get("advantage", usual_settings(task, algo)["advantage"]), "sb-trpo")
+    usual = usual_settings(task, algo, given.get("fidelity", "paper"))
+    unknown = catalogue.labelled(algo) is None
+    chosen = {key: _as_set(key, value) for key, value in given.items() if unknown or key in usual}
+    differing = {key: value for key, value in chosen.items() if value != usual.get(key)}
+    if given.get("fidelity", "paper") != "paper":
+        differing["fidelity"] = given["fidelity"]
+    return algo, differing
+
+
+def _as_set(name: str, value: Any) -> Any:
+    """A setting's value; the table has numbers for each constraint, and may have names of constraints, as one text."""
+    if not isinstance(value, str):
+        return value
+    if name == "constraints":
+        return tuple(value.split())
+    try:
+        numbers = tuple(map(float, value.split()))
+    except ValueError:
+        return value
+    return numbers[0] if len(set(numbers)) == 1 else numbers
+
+
+def stands_out(name: str, task: str, algo: str) -> bool:
+    """Whether a setting makes a variant even if all runs of a method on a task share it."""
+    return name == VERSION or (name in NAMED and name in usual_settings(task, algo))
+
+
+@functools.cache
+def usual_settings(task: str, algo: str, fidelity: Any = "paper") -> dict[str, Any]:
+    """The defaults of a run with a method; of a method that the catalogue does not know, what every run has."""
+    entry = catalogue.labelled(algo)
+    run = {name: item.default for name, item in declared(RunSettings).items()}
+    return run if entry is None else {**run, **entry.settings.defaults(task, fidelity)}
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+
+def method_title(algo: str) -> str:
+    """A method's title; its name, where the catalogue does not know it."""
+    entry = catalogue.labelled(algo)
+    return algo if entry is None else entry.title
+
+
+def _catalogue_name(name: str) -> str:
+    """The catalogue's name of a method that a table names; a table never makes this program load a user's code."""
+    if ":" in name:
+        return name
+    try:
+        return catalogue.method(name).name
+    except ValueError:
+        return name
+
+
+def phrase(name: str, value: Any) -> str:
+    """A setting in words.
+
+    >>> phrase("beta", 0.6), phrase("hidden", (8, 8)), phrase("constraints", ("each",))
+    ('β = 0.6', 'hidden = 8 8', 'each constraint')
+    """
+    if name == "constraints":
+        several = "s" if len(value) > 1 else ""
+        return _CONSTRAINTS.get(value, f"constraint{several} {', '.join(value)}")
+    if name == VERSION:
+        return f"{'version' if '@' in value else 'of'} {short_version(value)}"
+    if isinstance(value, tuple):
+        text = (", " if name in _PHRASES else " ").join(map(_number, value))
+    else:
+        text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    return _PHRASES[name].format(text) if name in _PHRASES else f"{name} = {text}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
