@@ -13,7 +13,7 @@ from torch import Tensor
 
 from sbtrpo.algorithms.multipliers import Controlled, Lagrangian, Multiplier, Multipliers
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.settings import MethodSettings
+from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.network import flatten
@@ -23,6 +23,18 @@ Diagnostics = dict[str, float]
 Costs: TypeAlias = Sequence[float]
 """Ĵ_c of each constraint, the cost of recent episodes."""
 S = TypeVar("S", bound=MethodSettings)
+
+
+@dataclass(frozen=True)
+class SeparateCritics(MethodSettings):
+    """Settings of the methods whose critics have passes of their own, after the policy's step."""
+
+    critic_batch: int = setting(128, least=1, needs="critics")
+    """Samples in a minibatch of the critics."""
+    critic_minibatches: int = setting(0, least=0, needs="critics")
+    """Minibatches in a pass of the critics, of equal size; 0 leaves it to critic_batch."""
+    critic_passes: int = setting(10, least=1, needs="critics")
+    """Passes of the critics over an epoch's samples."""
 
 
 def as_costs(costs: float | Costs) -> list[float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Costs, Diagnostics
+from sbtrpo.algorithms.base import Costs, Diagnostics, SeparateCritics
 from sbtrpo.algorithms.first_order import Fixed, Samples
 from sbtrpo.algorithms.p3o import P3O, Hinge, P3OSettings
 from sbtrpo.config.settings import setting
@@ -25,18 +25,12 @@ from sbtrpo.nets.forms import rows_per_minibatch
 
 
 @dataclass(frozen=True)
-class C3POSettings(P3OSettings):
-    """With the central path, and critics that have passes of their own."""
+class C3POSettings(P3OSettings, SeparateCritics):
+    """With the central path."""
 
     target_kl: float = 0.01
     policy_batch: int = 128
     policy_passes: int = 10
-    critic_batch: int = setting(128, least=1, needs="critics")
-    """Samples in a minibatch of the critics."""
-    critic_minibatches: int = setting(0, least=0, needs="critics")
-    """Minibatches in a pass of the critics, of equal size; 0 leaves it to critic_batch."""
-    critic_passes: int = setting(10, least=1, needs="critics")
-    """Passes of the critics over an epoch's samples."""
     penalty: float = 50.0
     """Weight of the hinge at the end of training."""
     penalty_start: float = setting(0.1, least=0, paper="–")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, SeparateCritics, Trial, report
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
@@ -33,7 +33,7 @@ KLReduction = Literal["mean_over_dims", "sum_over_dims"]
 
 
 @dataclass(frozen=True)
-class TrustRegionSettings(MethodSettings):
+class TrustRegionSettings(SeparateCritics):
     """Settings of the methods that take one step a batch, within a trust region."""
 
     target_kl: float = setting(0.01, above=0)
@@ -50,12 +50,6 @@ class TrustRegionSettings(MethodSettings):
     """By which a step shrinks from one try to the next."""
     line_search_first: float = setting(1.0, above=0)
     """First step tried, as a share of the full one; 0.8 is the literal reading of the paper's algorithm box."""
-    critic_batch: int = setting(128, least=1, needs="critics")
-    """Samples in a minibatch of the critics."""
-    critic_minibatches: int = setting(0, least=0, needs="critics")
-    """Minibatches in a pass of the critics, of equal size; 0 leaves it to critic_batch."""
-    critic_passes: int = setting(10, least=1, needs="critics")
-    """Passes of the critics over an epoch's samples."""
     max_grad_norm: float = setting(40.0, above=0, needs="critics")
     """Bound on the norm of the critics' gradient."""
     kl_reduction: KLReduction = setting(

@@ -81,7 +81,7 @@ def test_mu_and_kl_have_their_closed_forms(size: int, seed: int, beta: float) ->
 @given(sizes, seeds)
 def test_beta_one_is_the_pure_cost_step(size: int, seed: int) -> None:
     f, g_r, g_c = instance(size, seed)
-    assume(solve(f, g_r, g_c, 1.0).cosine > -0.99)
+    assume(solve(f, g_r, g_c, 1.0).facts["cosine"] > -0.99)
     solvers: tuple[Solver, Solver] = ("convex", "exact")
     for solver in solvers:
         step = solve(f, g_r, g_c, 1.0, solver).step
@@ -172,7 +172,7 @@ def test_exact_step_is_not_worse_than_slsqp(size: int, seed: int, beta: float) -
 def test_exact_step_holds_where_both_roots_of_the_lemma_are_positive(size: int, seed: int, beta: float) -> None:
     f, g_r, g_c = instance(size, seed)
     g_r = g_r / g_r.norm() + 3 * g_c / g_c.norm()  # a cosine above beta: the smaller root would raise the cost
-    assume(solve(f, g_r, g_c, beta).cosine > beta)
+    assume(solve(f, g_r, g_c, beta).facts["cosine"] > beta)
     assert kl_of(f, check_exact(f, g_r, g_c, beta).step) == pytest.approx(KL, rel=1e-9)
 
 

@@ -1,6 +1,5 @@
 """SB-TRPO's step for several costs: its promises, its optimality against scipy, and gradients that do not get along."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from random import Random
@@ -15,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from sbtrpo.algorithms import sb_trpo
 from sbtrpo.algorithms.several import JointStep, joint_step
-from sbtrpo.config import TrainConfig
 from tests.algorithms.problems import KL, best_reward, largest_share, spd
 
 Array = NDArray[np.float64]
@@ -222,11 +220,11 @@ def test_for_one_cost_the_step_is_that_of_the_paper(given: tuple[Problem, Array]
     problem, betas = given
     large = problem.with_gradients(lambda g: 1e4 * g)  # beside which the paper's 1e-8 in denominators is nothing
     step = large.solve(betas, solver)
-    config = dataclasses.replace(TrainConfig(target_kl=KL).resolved(), beta=float(betas[0]), solver=solver)
+    settings = sb_trpo.SBTRPOSettings(target_kl=KL, beta=float(betas[0]), solver=solver)
     gradients, natural = torch.from_numpy(large.gradients), torch.from_numpy(large.natural)
-    expected = sb_trpo.combine(gradients, natural, torch.from_numpy(np.diagonal(large.gram).copy()), config)
+    expected = sb_trpo.combine(gradients, natural, torch.from_numpy(np.diagonal(large.gram).copy()), settings)
     assert step.kept == 1
-    assert step.mu == pytest.approx(expected.mu, abs=1e-9, nan_ok=True)
+    assert step.mu == pytest.approx(expected.facts["mu"], abs=1e-9, nan_ok=True)
     np.testing.assert_allclose(large.delta(step), expected.step.numpy(), rtol=1e-7, atol=1e-8)
 
 

@@ -1,0 +1,123 @@
+"""Methods by name, by module, by file and by entry point; what is none is told in a sentence."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from sbtrpo import TrainConfig
+from sbtrpo.cli import main
+from sbtrpo.config import catalogue
+from sbtrpo.config.catalogue import UnfitMethod
+
+METHOD = """
+from dataclasses import dataclass
+from sbtrpo.algorithms import TrustRegionMethod, TrustRegionSettings, natural_gradient_step
+from sbtrpo.config.settings import setting
+
+@dataclass(frozen=True)
+class MineSettings(TrustRegionSettings):
+    weight: float = setting(0.5, least=0)
+    \"\"\"Of the cost.\"\"\"
+    target_kl: float = 0.005
+
+class Mine(TrustRegionMethod):
+    \"\"\"Reward less some of the cost.\"\"\"
+    Settings = MineSettings
+    def propose(self, region, gradients, costs):
+        return natural_gradient_step(region, gradients, (1.0, -self.settings.weight), self.settings)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(METHOD)
+    return path
+
+
+def test_a_class_in_a_file_is_a_method_with_its_settings(file: Path) -> None:
+    config = TrainConfig(algo=f"{file}:Mine", weight=2)
+    assert (config.get("weight"), config.get("target_kl"), config.get("cg_iterations")) == (2.0, 0.005, 15)
+    entry = catalogue.method(config.algo)
+    assert (entry.label, entry.title, entry.summary) == ("Mine", "Mine", "Reward less some of the cost")
+
+
+def test_a_class_in_a_module_of_the_working_directory_is_a_method(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(file.parent)
+    file.rename(file.with_name("some_module_of_mine.py"))
+    assert TrainConfig(algo="some_module_of_mine:Mine").get("weight") == 0.5
+
+
+def test_a_name_that_a_package_announces_is_a_method(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    file.rename(file.with_name("announced_methods.py"))
+    point = importlib.metadata.EntryPoint("mine", "announced_methods:Mine", catalogue.GROUP)
+    monkeypatch.setattr(catalogue, "_announced", lambda: {"mine": point})
+    assert catalogue.names()[-1] == "mine"
+    assert TrainConfig(algo="Mine").algo == "mine"
+    assert catalogue.owners("weight") == ["mine"]
+
+
+def test_a_file_elsewhere_is_the_same_method_and_an_edited_one_another(file: Path, tmp_path: Path) -> None:
+    digest = TrainConfig(algo=f"{file}:Mine").digest()
+    copy = tmp_path / "copy" / "other_name.py"
+    copy.parent.mkdir()
+    copy.write_text(METHOD)
+    assert TrainConfig(algo=f"{copy}:Mine").digest() == digest
+    file.write_text(METHOD + "\n# edited\n")
+    assert TrainConfig(algo=f"{file}:Mine").digest() != digest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("class Mine(", "class Other(", "has no class 'Mine'; did you mean Other"),
+        ("class Mine(TrustRegionMethod)", "class Mine", "Mine is no method: derive the class from"),
+        ("def propose", "def suppose", "does not say how it updates; define propose"),
+        ("weight: float", "gamma: float", "has a setting gamma, which every run has, too"),
+        ("weight: float", "num_seeds: float", "has a setting num_seeds, which every run has, too"),
+        ("setting(0.5, least=0)", "setting(-1.0, least=0)", "has a default that its own setting does not allow"),
+        ("@dataclass(frozen=True)", "@dataclass", "non-frozen dataclass"),
+        ("Settings = MineSettings", "Settings = dict", "is no class of settings"),
+        ("from dataclasses", "raise RuntimeError('no licence')\nfrom dataclasses", "raised RuntimeError: no licence"),
+        ("from dataclasses", "def f(:\nfrom dataclasses", "raised SyntaxError"),
+    ],
+)
+def test_a_class_that_cannot_be_used_is_told_in_a_sentence(file: Path, old: str, new: str, sentence: str) -> None:
+    assert old in METHOD
+    file.write_text(METHOD.replace(old, new))
+    with pytest.raises(UnfitMethod, match=sentence) as error:
+        TrainConfig(algo=f"{file}:Mine")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("nowhere.py:Mine", "the file nowhere.py cannot be read"),
+        ("no_such_module_here:Mine", "no_such_module_here cannot be imported"),
+        (":Mine", "':Mine' names no method"),
+        ("mine.py:", "'mine.py:' names no method"),
+        ("json:loads", "json:loads is no method"),
+    ],
+)
+def test_places_that_hold_no_method_are_told_in_a_sentence(
+    name: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "ToyCorridor-v0", "--algo", name]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+
+
+def test_its_settings_are_on_the_command_line_and_in_help(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--algo", f"{file}:Mine", "--help"])
+    assert "--weight" in capsys.readouterr().out
+    assert main(["train", "ToyCorridor-v0", "--algo", f"{file}:Mine", "--weight", "-1"]) == 2
+    assert "weight must be at least 0, got -1.0" in capsys.readouterr().err
+    assert main(["algorithms", f"{file}:Mine"]) == 0
+    assert "Reward less some of the cost" in capsys.readouterr().out
