@@ -62,9 +62,9 @@ class Collected:
     def sentence(self) -> str:
         """How complete it is."""
         count = Counter(self.states.values())
-        parts = [f"{count[name]} {name}" for name in ("done", "running", "interrupted", "failed", "pending")]
+        phrases = [f"{count[name]} {name}" for name in ("done", "running", "interrupted", "failed", "pending")]
         unreadable = f", {len(self.unreadable)} unreadable" if self.unreadable else ""
-        return f"{len(self.states) + len(self.unreadable)} runs: {', '.join(parts)}{unreadable}"
+        return f"{len(self.states) + len(self.unreadable)} runs: {', '.join(phrases)}{unreadable}"
 
 
 def collect(root: str | Path) -> Collected:

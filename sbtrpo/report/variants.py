@@ -56,7 +56,7 @@ class Variant:
         return not self.settings
 
     def differs_in(self, *names: str) -> bool:
-        """Whether some of these settings are not the default, and no others."""
+        """Whether it differs from its method, and in none but these settings."""
         return bool(self.settings) and {name for name, _ in self.settings} <= set(names)
 
     def order(self) -> tuple[Any, ...]:
