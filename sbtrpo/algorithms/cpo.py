@@ -63,8 +63,7 @@ class CPO(TrustRegionMethod[CPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = costs
-        settings, c = self.settings, cost - self.settings.limit
+        settings, c = self.settings, self.settings.excess(costs)
         solution = solve(region, gradients, settings)
         g, b = gradients
         q = float(solution.x[0] @ solution.product[0])

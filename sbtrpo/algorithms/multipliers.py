@@ -167,6 +167,11 @@ class Limited(MethodSettings):
         """The limit of a single constraint."""
         return self.limits(1)[0]
 
+    def excess(self, costs: Sequence[float]) -> float:
+        """By how much the cost of recent episodes lies above the limit, with a single constraint."""
+        (cost,) = costs
+        return cost - self.limit
+
 
 @dataclass(frozen=True)
 class Lagrangian(Limited):

@@ -57,8 +57,7 @@ class PCRPO(TrustRegionMethod[PCRPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = costs
-        settings, excess = self.settings, cost - self.settings.limit
+        settings, excess = self.settings, self.settings.excess(costs)
         solution = solve(region, gradients, settings)
         gram = solution.x @ solution.product.T
         v_r = to_boundary(float(gram[0, 0]), settings.target_kl) * solution.x[0]
