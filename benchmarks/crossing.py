@@ -8,11 +8,13 @@ Both forms of `sbtrpo/nets/forms.py` do the same work on the same random numbers
   on a GPU from a pool of NumPy arrays, whose numbers travel in every step, and from a pool of tensors, too;
 - critics: a minibatch of two critics, forward, backward, clipping and Adam;
 - policy: the same of PPO's policy, with slopes written by hand;
+- both: a minibatch of PPO's policy and of two critics, clipped together;
 - pass: PPO's passes, policy and both critics, by slopes in the form that the rule takes, and by autograd of the loss.
 
-The rule's constants MANY_WORLDS and MANY_ROWS are the crossings: the least size from which on torch is faster at every
-size measured. Figures are the least of all repeats, taken in turns. With one thread on the CPU they are CPU time, which
-other processes do not lengthen; otherwise they are wall time, and the machine should have nothing else to do.
+The rule's constants MANY_WORLDS and MANY_ROWS are the crossings of `acting` and `both`: the least size from which on
+torch is faster at every size measured. Figures are the least of all repeats, taken in turns. With one thread on the CPU
+they are CPU time, which other processes do not lengthen; otherwise they are wall time, and the machine should have
+nothing else to do.
 """
 
 from __future__ import annotations
@@ -102,19 +104,29 @@ def critics_minibatch(form: Form, rows: int) -> tuple[Callable[[], object], int]
     return _often(minibatch, rows)
 
 
-def policy_minibatch(form: Form, rows: int) -> tuple[Callable[[], object], int]:
-    method, batch = _method(PPO, form.device, rows, rows)
+def policy_minibatch(form: Form, rows: int, critics: bool = False) -> tuple[Callable[[], object], int]:
+    method, batch = _method(PPO, form.device, rows, rows, critics)
     method.use(form)
     survey = method.start(batch)
     fixed = method.prepare(survey.samples, [0.0], 0.0)
-    actor = method.actor
+    actor, samples, values = method.actor, survey.samples, method.critics
 
     def minibatch() -> None:
-        method.objective(actor, survey.samples, survey.log_std, fixed)
-        method.clip([actor.stack.gradient])
+        method.objective(actor, samples, survey.log_std, fixed)
+        together = [actor.stack.gradient]
+        if values is not None:
+            values.backward(samples.obs, samples.targets, L2)
+            together.append(values.stack.gradient)
+        method.clip(together)
         actor.adam.step(actor.stack.theta, actor.stack.gradient, RATE)
+        if values is not None:
+            values.step()
 
     return _often(minibatch, rows)
+
+
+def both_minibatch(form: Form, rows: int) -> tuple[Callable[[], object], int]:
+    return policy_minibatch(form, rows, critics=True)
 
 
 def passes(kind: type[PPO[Any]], device: str, rows: int) -> tuple[Callable[[], object], int]:
@@ -175,12 +187,8 @@ def crossing(sizes: list[int], ratios: list[float]) -> int | None:
     >>> crossing([1, 2, 4, 8], [0.5, 1.1, 0.9, 1.2]), crossing([1, 2], [2.0, 0.5])
     (8, None)
     """
-    found = None
-    for size, ratio in reversed(list(zip(sizes, ratios, strict=True))):
-        if ratio <= 1:
-            break
-        found = size
-    return found
+    faster = [size for place, size in enumerate(sizes) if min(ratios[place:]) > 1]
+    return faster[0] if faster else None
 
 
 def compare(arguments: Any) -> Iterator[dict[str, Any]]:
@@ -190,6 +198,7 @@ def compare(arguments: Any) -> Iterator[dict[str, Any]]:
         "acting": (WORLDS, acting),
         "critics": (ROWS, critics_minibatch),
         "policy": (ROWS, policy_minibatch),
+        "both": (ROWS, both_minibatch),
     }
     if torch.device(device).type != "cpu":
         kinds["acting, tensors"] = WORLDS, lambda form, n: acting(form, n, tensors=isinstance(form, TorchForm))

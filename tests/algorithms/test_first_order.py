@@ -172,7 +172,7 @@ def test_slopes_are_those_of_the_literal_loss(name: str) -> None:
 def test_the_gradient_is_autograds_through_the_network(name: str) -> None:
     here = middle(name)
     here.method.actor.backward(here.seen, here.slopes)
-    found = here.method.actor.flat_gradient()
+    gradient = here.method.actor.flat_gradient()
     here.method.actor.store(here.method.policy)
     params = [tensor.double().requires_grad_() for tensor in here.method.policy.params]
     obs, action = here.batch.obs.double(), here.batch.action.double()
@@ -183,7 +183,7 @@ def test_the_gradient_is_autograds_through_the_network(name: str) -> None:
     loss = CASES[name].loss(here.terms(ratio, kl_divergence(new, old).sum(dim=1)))
     loss.backward()  # type: ignore[no-untyped-call]
     expected = np.concatenate([tensor.grad.reshape(-1).numpy() for tensor in params if tensor.grad is not None])
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.active is not None])
@@ -221,11 +221,11 @@ def test_the_actor_gives_back_what_it_took(shape: tuple[int, int, tuple[int, ...
 def test_the_report_is_what_a_trust_region_sees(algo: str) -> None:
     method, batch = start(algo, policy_passes=2)
     region = TrustRegion(copy.deepcopy(method.policy), batch, "sum_over_dims", 0.0)
-    found = method.update(batch, 3.0, 0.0)
+    diagnostics = method.update(batch, 3.0, 0.0)
     theta = theta_of(method)
     expected = report(region.old, region.evaluate(theta), region.gradients(), theta - region.theta)
-    assert found["step_norm"] > 0
-    assert {name: found[name] for name in COMMON} == pytest.approx(expected, rel=2e-3, abs=1e-6)
+    assert diagnostics["step_norm"] > 0
+    assert {name: diagnostics[name] for name in COMMON} == pytest.approx(expected, rel=2e-3, abs=1e-6)
 
 
 # ---- passes --------------------------------------------------------------------------------------------------------
@@ -260,9 +260,9 @@ def test_the_learning_rate_falls_linearly_to_zero() -> None:
     rates, norms = [], []
     for progress in (0.0, 0.5, 0.999):
         method, batch = start("ppo", policy_passes=1)
-        found = method.update(batch, 0.0, progress)
-        rates.append(found["learning_rate"])
-        norms.append(found["step_norm"])
+        diagnostics = method.update(batch, 0.0, progress)
+        rates.append(diagnostics["learning_rate"])
+        norms.append(diagnostics["step_norm"])
     assert rates == pytest.approx([3e-4, 1.5e-4, 3e-7])
     assert norms[0] > norms[1] > norms[2]
 
@@ -284,13 +284,13 @@ def test_policy_and_critics_are_clipped_together() -> None:
 def test_an_update_reports_the_kl_and_surrogates_of_the_policy_it_leaves() -> None:
     method, batch = start("ppo")
     old = Normal(method.policy.mean(batch.obs), torch.exp(method.policy.log_std.clone()))
-    found = method.update(batch, 0.0, 0.0)
+    diagnostics = method.update(batch, 0.0, 0.0)
     new = Normal(method.policy.mean(batch.obs), torch.exp(method.policy.log_std))
     ratio = torch.exp(new.log_prob(batch.action).sum(dim=1) - batch.log_prob)  # type: ignore[no-untyped-call]
-    assert found["kl"] == pytest.approx(float(kl_divergence(old, new).sum(dim=1).mean()), rel=1e-3)
+    assert diagnostics["kl"] == pytest.approx(float(kl_divergence(old, new).sum(dim=1).mean()), rel=1e-3)
     for name, advantage in (("r", batch.advantage_r), ("c", batch.advantage_c)):
         change = float(((ratio - 1) * advantage).mean())
-        assert found[f"surrogate_{name}_change"] == pytest.approx(change, rel=1e-3, abs=1e-6)
+        assert diagnostics[f"surrogate_{name}_change"] == pytest.approx(change, rel=1e-3, abs=1e-6)
 
 
 # ---- CUP and C3PO --------------------------------------------------------------------------------------------------
@@ -303,13 +303,13 @@ def test_cups_second_stage_starts_from_the_first_and_moves_the_policy_alone() ->
         method.lagrange(20.0)
     one, _ = start("ppo", policy_passes=3)
     one.update(batch, 20.0, 0.0)
-    found = method.update(batch, 20.0, 0.0)
-    assert found["projection_passes"] >= 1
+    diagnostics = method.update(batch, 20.0, 0.0)
+    assert diagnostics["projection_passes"] >= 1
     assert method.critics is not None
     assert one.critics is not None
     assert (method.critics.stack.theta == one.critics.stack.theta).all()
     assert not torch.equal(theta_of(method), theta_of(one))
-    assert method.state_dict()["adam"]["steps"] == 4 * (found["passes"] + found["projection_passes"])
+    assert method.state_dict()["adam"]["steps"] == 4 * (diagnostics["passes"] + diagnostics["projection_passes"])
 
 
 def test_cups_second_stage_measures_its_divergence_from_where_the_first_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,10 +334,10 @@ def test_cups_second_stage_has_its_own_limit_on_the_kl() -> None:
     method, batch = start("cup", policy_passes=30, learning_rate=3e-3, target_kl=0.004)
     for _ in range(5):
         method.lagrange(20.0)
-    found = method.update(batch, 20.0, 0.0)
-    assert found["passes"] < 30
-    assert found["projection_passes"] < 30
-    assert found["projection_kl_at_stop"] > 0.004
+    diagnostics = method.update(batch, 20.0, 0.0)
+    assert diagnostics["passes"] < 30
+    assert diagnostics["projection_passes"] < 30
+    assert diagnostics["projection_kl_at_stop"] > 0.004
 
 
 def test_c3pos_critics_are_fitted_afterwards_with_double_weight_on_reward_and_no_clipping() -> None:
@@ -357,8 +357,8 @@ def test_c3pos_critics_are_fitted_afterwards_with_double_weight_on_reward_and_no
 
 def test_c3pos_penalty_grows_over_the_run() -> None:
     method, batch = start("c3po", policy_passes=1)
-    found = [method.update(batch, 20.0, progress)["penalty"] for progress in (0.0, 0.5, 0.9)]
-    assert found == pytest.approx([5.0, 27.5, 45.5])
+    penalties = [method.update(batch, 20.0, progress)["penalty"] for progress in (0.0, 0.5, 0.9)]
+    assert penalties == pytest.approx([5.0, 27.5, 45.5])
 
 
 def test_c3pos_stale_gradient_counts_in_the_clipping_and_shrinks_with_it() -> None:

@@ -130,7 +130,8 @@ def test_samples_in_chunks_give_what_they_give_together(form: Form, algo: str, m
 # ---- which form, and how many rows ---------------------------------------------------------------------------------
 
 
-def test_methods_choose_their_form_by_the_rows_of_a_minibatch() -> None:
+def test_methods_choose_their_form_by_the_rows_of_a_minibatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     small, _ = start("ppo_lag")
     large, _ = start("ppo_lag", policy_batch=forms.MANY_ROWS)
     cut, _ = start("ppo_lag", policy_minibatches=2, steps_per_epoch=20_000)

@@ -61,8 +61,8 @@ def test_time_begins_anew_with_every_episode_and_episodes_go_on_across_epochs() 
         for step, world, total, steps in zip(
             *(episodes[k] for k in ("step", "world", "return", "length")), strict=True
         ):
-            own = both[70 + step + 1 - steps : 70 + step + 1, world]  # perhaps begun in the epoch before
-            assert float(own.sum()) == pytest.approx(total, abs=1e-4)
+            rewards_of_episode = both[70 + step + 1 - steps : 70 + step + 1, world]  # perhaps begun in the epoch before
+            assert float(rewards_of_episode.sum()) == pytest.approx(total, abs=1e-4)
 
 
 def test_what_follows_the_last_step_is_what_the_next_epoch_begins_with() -> None:
@@ -104,6 +104,6 @@ def test_a_loaded_collector_goes_on_as_the_saved_one() -> None:
     one.collect(30)
     other.load_state_dict(one.state_dict())
     other.policy.load_state_dict(one.policy.state_dict())
-    expected, found = one.collect(60), other.collect(60)
+    expected, resumed = one.collect(60), other.collect(60)
     for name in ("obs", "action", "reward", "cost", "time", "final_obs"):
-        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+        assert torch.equal(getattr(resumed, name), getattr(expected, name)), name

@@ -79,8 +79,8 @@ def test_fitting_equals_separate_networks_fitted_with_autograd(
     assert losses.tolist() == pytest.approx(errors, rel=1e-5)
     for head, network in enumerate(networks):
         for ours, theirs in zip(critics.stack.params, network.parameters(), strict=True):
-            found = torch.from_numpy(ours[head].T.reshape(theirs.shape).copy())
-            torch.testing.assert_close(found, theirs.detach(), rtol=1e-5, atol=1e-6)
+            ours_as_theirs = torch.from_numpy(ours[head].T.reshape(theirs.shape).copy())
+            torch.testing.assert_close(ours_as_theirs, theirs.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_initial_weights_are_as_pytorch_draws_them() -> None:

@@ -36,8 +36,8 @@ def test_log_prob_and_kl_are_those_of_torch(head: Distribution, seed: int) -> No
     outputs, log_std, action = numbers(head, seed)
     other, other_log_std, _ = numbers(head, seed + 1)
     p, q = reference(head, outputs, log_std), reference(head, other, other_log_std)
-    found = head.log_prob(torch, outputs, log_std, action)
-    torch.testing.assert_close(found, p.log_prob(action[:, 0] if head.discrete else action))
+    log_prob = head.log_prob(torch, outputs, log_std, action)
+    torch.testing.assert_close(log_prob, p.log_prob(action[:, 0] if head.discrete else action))
     torch.testing.assert_close(head.kl(torch, (outputs, log_std), (other, other_log_std)), kl_divergence(p, q))
 
 
@@ -63,13 +63,13 @@ def test_slopes_are_those_of_autograd(head: Distribution, seed: int) -> None:
 def test_the_metric_is_the_hessian_of_the_kl(head: Distribution) -> None:
     outputs, log_std, _ = numbers(head, 0)
     tangent = torch.randn((head.outputs, 2, 6), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = head.metric(torch, outputs, log_std, tangent)
+    product = head.metric(torch, outputs, log_std, tangent)
     for state in range(6):
         here = outputs[state]
         hessian = torch.autograd.functional.hessian(  # type: ignore[no-untyped-call]
             lambda o, here=here: head.kl(torch, (here, log_std), (o, log_std)), here
         )
-        torch.testing.assert_close(found[:, :, state], hessian @ tangent[:, :, state])
+        torch.testing.assert_close(product[:, :, state], hessian @ tangent[:, :, state])
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -78,14 +78,14 @@ def test_numpy_gives_what_torch_gives(head: Distribution) -> None:
     other = numbers(head, 4)[:2]
     plain = [part.numpy() for part in (outputs, log_std, action, *other)]
     o, s, a, oo, os = plain
-    for found, expected in (
+    for plain_numbers, expected in (
         (head.log_prob(np, o, s, a), head.log_prob(torch, outputs, log_std, action)),
         (head.kl(np, (o, s), (oo, os)), head.kl(torch, (outputs, log_std), other)),
         (head.score(np, o, s, a)[0], head.score(torch, outputs, log_std, action)[0]),
         (head.kl_slope(np, (o, s), (oo, os))[0], head.kl_slope(torch, (outputs, log_std), other)[0]),
         (head.mode(o), head.mode(outputs)),
     ):
-        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(plain_numbers, expected.numpy(), rtol=1e-12)
 
 
 def test_extreme_logits_stay_finite() -> None:

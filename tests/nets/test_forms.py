@@ -22,17 +22,22 @@ def numbers(*shape: int, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("rule", [acting_form, minibatch_form])
-def test_a_gpu_always_holds_tensors_and_the_cpu_numpy_arrays_while_there_is_little_to_do(rule: Any) -> None:
-    assert isinstance(rule("cpu", 20), NumpyForm)
+def test_a_gpu_always_holds_tensors(rule: Any) -> None:
     for size in (1, 20, 10**6):
         assert isinstance(rule("cuda:1", size), TorchForm)
         assert rule("cuda:1", size).device == "cuda:1"
 
 
-def test_the_published_sizes_stay_with_numpy() -> None:
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_the_cpu_holds_tensors_where_there_is_much_to_do_and_threads_to_share_it(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert isinstance(acting_form("cpu", 20), NumpyForm)
-    for rows in (64, 128, 256):
+    for rows in (64, 128, 256):  # as published
         assert isinstance(minibatch_form("cpu", rows), NumpyForm)
+    for form in (acting_form("cpu", forms.MANY_WORLDS), minibatch_form("cpu", forms.MANY_ROWS)):
+        assert isinstance(form, TorchForm if threads > 1 else NumpyForm)
 
 
 @pytest.mark.parametrize(

@@ -98,11 +98,11 @@ def test_deterministic_action_is_the_mean_at_the_normalised_observation() -> Non
     policy = make_policy()
     policy.normaliser.update(np.random.default_rng(0).normal(2, 3, (50, 4)))
     raw = np.random.default_rng(1).normal(2, 3, (5, 4))
-    found = policy.act(raw, deterministic=True)
+    action = policy.act(raw, deterministic=True)
     expected = policy.mean(torch.from_numpy(policy.normaliser(raw)).float())
-    np.testing.assert_allclose(found, expected.numpy(), rtol=1e-6)
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(policy.act(raw[0], deterministic=True), found[0], rtol=1e-5)
+    np.testing.assert_allclose(action, expected.numpy(), rtol=1e-6)
+    assert action.dtype == np.float32
+    np.testing.assert_allclose(policy.act(raw[0], deterministic=True), action[0], rtol=1e-5)
     assert policy.normaliser.count == 50 + 1e-4  # acting leaves the statistics alone
 
 

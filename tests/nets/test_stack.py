@@ -99,9 +99,9 @@ def test_heads_weights_are_those_of_their_losses(weights: tuple[float, float] | 
     squares = torch.stack([sum((param[k] ** 2).sum() for param in params) for k in range(2)])  # type: ignore[misc]
     losses = ((h[..., 0] - torch.from_numpy(y)) ** 2).mean(dim=1) + 0.01 * squares
     (losses * torch.tensor(weights or (1.0, 1.0))).sum().backward()  # type: ignore[no-untyped-call]
-    for found, param in zip(critics.stack.gradients, params, strict=True):
+    for gradient, param in zip(critics.stack.gradients, params, strict=True):
         assert param.grad is not None
-        np.testing.assert_allclose(found, param.grad.numpy(), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(gradient, param.grad.numpy(), rtol=1e-4, atol=1e-6)
 
 
 def test_fitting_reports_the_norm_of_its_last_gradient() -> None:
