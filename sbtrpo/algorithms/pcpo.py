@@ -55,8 +55,8 @@ class PCPO(TrustRegionMethod[PCPOSettings]):
 
     @override
     def propose(self, region: TrustRegion, gradients: Tensor, costs: Costs) -> Proposal:
-        (cost,) = costs
-        settings, c = self.settings, cost - self.settings.limit
+        settings, (cost,) = self.settings, costs
+        c = cost - settings.limit
         solution = solve(region, gradients, settings)
         x, p = solution.x
         q = float(x @ solution.product[0])
