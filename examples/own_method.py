@@ -62,7 +62,7 @@ class WaryTRPO(TrustRegionMethod[WaryTRPOSettings]):
             return trial.kl <= s.target_kl and trial.surrogate_c <= old.surrogate_c
 
         curvature = solution.curvature(*delta.weights.tolist())
-        return Proposal(delta.step, acceptable, solution, curvature, {**delta.facts, "beta": beta})
+        return Proposal(delta.step, acceptable, solution, curvature, {**delta.facts, "bias": beta})
 
 
 # ---- a first-order method is its loss --------------------------------------------------------------------------------

@@ -188,7 +188,9 @@ def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: S
     count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
     settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
-    table |= {key: metrics[key].slice(0, count) for key in metrics.column_names}
+    # A method of the user's may report a number by the name of a setting.
+    names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
+    table |= {name: metrics[key].slice(0, count) for key, name in names.items()}
     if timing is not None:
         table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
     for key in ("epoch", "steps", "episodes"):

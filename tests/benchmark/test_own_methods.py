@@ -250,3 +250,15 @@ def test_a_method_that_a_package_announces_trains(announced: str, tmp_path: Path
     run = sbtrpo.train(toy(algo=announced, total_steps=100), tmp_path / "run", quiet=True)
     assert sbtrpo.evaluate(run, episodes=2).episodes == 2
     assert not (run / METHOD_FILE).exists()
+
+
+def test_a_number_that_bears_the_name_of_a_setting_does_not_take_its_place(tmp_path: Path) -> None:
+    path = write_run(tmp_path, toy(algo="sb-trpo", beta=0.6), ROWS)
+    header, *rows = (path / "metrics.csv").read_text().splitlines()
+    (path / "metrics.csv").write_text(
+        "\n".join([f"{header},beta", *(f"{row},0.{k}" for k, row in enumerate(rows))]) + "\n"
+    )
+    table = collect(tmp_path).table
+    assert set(table["beta"].to_pylist()) == {0.6}
+    assert table["metric_beta"].to_pylist() == [0.0, 0.1, 0.2]
+    assert final(table)["beta"].to_pylist() == [0.6]
