@@ -66,6 +66,11 @@ class TrainConfig(RunSettings):
         """With other values of these settings; None takes one back to its default."""
         return TrainConfig(**{**self.given, **changes})
 
+    @property
+    def label(self) -> str:
+        """What titles, tables and folders call the method."""
+        return catalogue.method(self.algo).label
+
     def settings(self) -> dict[str, Any]:
         """Every setting by its name, the run's and the method's."""
         run = {name: getattr(self, name) for name in declared(RunSettings)}

@@ -23,7 +23,7 @@ from torch import Tensor
 from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
-from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.errors import UserError
@@ -345,7 +345,7 @@ class Recorder:
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
-    title = f"{catalogue.method(config.algo).label} on {config.task}, seed {config.seed}"
+    title = f"{config.label} on {config.task}, seed {config.seed}"
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in notes or []:
             display.say(note)

@@ -341,7 +341,7 @@ def _caption(run: Path, which: Which, runs: Sequence[Path]) -> str:
 
     def line(path: Path) -> str:
         config = RunFolder.open(path).config
-        return f"{config.algo}, seed {config.seed}"
+        return f"{config.label}, seed {config.seed}"
 
     lines = [line(path) for path in runs]
     text = line(run) if lines.count(line(run)) == 1 else f"{line(run)} ({run.name})"

@@ -137,7 +137,7 @@ def draw_trajectories(
     config = RunFolder.open(run).config
     played = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
-    figure = trajectories_figure(played, f"{played.task}: {config.algo}, seed {config.seed}, {how}")
+    figure = trajectories_figure(played, f"{played.task}: {config.label}, seed {config.seed}, {how}")
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(target, dpi=DPI, format="png")

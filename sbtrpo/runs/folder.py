@@ -30,7 +30,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.catalogue import method
 from sbtrpo.config.file import read_config, write_config
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.curves import curves_png
@@ -49,7 +48,7 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
     task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
-    return Path(root) / task / method(config.algo).label / f"seed{config.seed}-{config.digest()}"
+    return Path(root) / task / config.label / f"seed{config.seed}-{config.digest()}"
 
 
 def method_file(config: TrainConfig) -> Path | None:
@@ -202,7 +201,7 @@ class RunFolder:
         c = self.config
         beta = c.get("beta")
         bias = "" if beta is None else f", β = {beta}"
-        title = f"{c.task}, {method(c.algo).label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
+        title = f"{c.task}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
@@ -266,7 +265,7 @@ def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
         id=identity,
         resume="allow",
         dir=str(path),
-        name=f"{config.task} {config.algo} seed {config.seed}",
+        name=f"{config.task} {config.label} seed {config.seed}",
         config=config.settings(),
     )
 
