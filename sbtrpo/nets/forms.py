@@ -34,6 +34,10 @@ MANY_ROWS = 1024
 """From so many rows of a minibatch on, policy and critics learn faster with torch: with 8 threads, with 2 from 512."""
 
 
+MOST_THREADS = 8
+"""With more, torch's threads wait for each other: with 16 on 16 cores NumPy was faster up to 65,536 rows."""
+
+
 class Form(Protocol):
     """Arrays of one kind, in one precision, in one place; shapes and meaning are the same in both forms."""
 
@@ -205,7 +209,7 @@ def minibatch_form(device: str, rows: int) -> Form:
 
 def _form(device: str, many: bool) -> Form:
     """Tensors on a GPU always, on the CPU where there is much to do at once and torch has threads to share it."""
-    if torch.device(device).type == "cpu" and not (many and torch.get_num_threads() > 1):
+    if torch.device(device).type == "cpu" and not (many and 1 < torch.get_num_threads() <= MOST_THREADS):
         return NumpyForm()
     return TorchForm(device)
 
