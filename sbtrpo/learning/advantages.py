@@ -32,29 +32,6 @@ def returns_to_go(x: Tensor, ended: Tensor, gamma: float) -> Tensor:
     return out
 
 
-def sums_of_ended_paths(x: Tensor, ended: Tensor, begun: Tensor) -> tuple[Tensor, Tensor]:
-    """Undiscounted sums over the paths that end here, also over their part before this rollout.
-
-    Args:
-        x: (S, T, N) signals.
-        ended: (T, N) bool, whether the path ends with this step.
-        begun: (S, N) what paths that began before have summed up.
-
-    Returns:
-        (S, E) sums of the paths in the order in which they ended, then by world; (S, N) those of the paths that go on.
-
-    >>> x, ended = torch.tensor([[[1.0], [2.0], [4.0]]]), torch.tensor([[False], [True], [False]])
-    >>> [sums.tolist() for sums in sums_of_ended_paths(x, ended, begun=torch.tensor([[8.0]]))]
-    [[[11.0]], [[4.0]]]
-    """
-    sums = torch.empty_like(x, dtype=torch.float64)
-    for t in range(len(ended)):
-        begun = begun + x[:, t]
-        sums[:, t] = begun
-        begun = begun * ~ended[t]
-    return sums[:, ended], begun
-
-
 def gae(
     x: Tensor, values: Tensor, next_values: Tensor, terminated: Tensor, ended: Tensor, gamma: float, lam: float
 ) -> Tensor:

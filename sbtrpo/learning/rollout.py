@@ -20,6 +20,10 @@ Result: TypeAlias = tuple[Any, ...]
 """What a pool's step returns: observations, reward, cost, terminated, truncated, info."""
 
 
+TOTAL_ONLY = ("cost",)
+"""The names of constraints where the total cost is the only one."""
+
+
 @dataclass
 class Rollout:
     """What T steps of N worlds gave, on the policy's device. Observations are normalised as they were when acted on."""
@@ -45,8 +49,8 @@ class Rollout:
     final_obs_raw: Tensor
     """(E, obs_dim) the same as the environment gave them."""
     episodes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Finished episodes: step, world, return, cost, length, goals, cost components; with several constraints also
-    `constraint_<name>`, the cost of each; one entry each."""
+    """Finished episodes: step, world, return, cost, length, goals, cost components; where constraints are not
+    the total cost also `constraint_<name>`, the cost of each; one entry each."""
     faults: int = 0
 
     @property
@@ -131,6 +135,7 @@ class Collector:
     ) -> None:
         self.pool, self.policy, self.generator, self.constraints = pool, policy, generator, constraints
         self._count = 1 if constraints is None else len(constraints.names)
+        self._told_apart = constraints is not None and constraints.names != TOTAL_ONLY
         self._pool_device: torch.device | None = None
         """Where the pool's tensors are; None while it gives NumPy arrays."""
         self._take(form or acting_form(policy.device, pool.num_worlds))
@@ -141,7 +146,7 @@ class Collector:
         self._age = form.zeros((n,), int)
         self._obs = form.zeros((n, self.pool.task.observation_size))
         self._costs = form.double(form.zeros((self._count, n)))
-        """Of the running episodes, for each constraint; used where there are several."""
+        """Of the running episodes, for each constraint; used where they are not the total cost."""
 
     def start(self) -> None:
         """Begin the first episodes. The published code resets twice, and counts both in its statistics."""
@@ -184,7 +189,7 @@ class Collector:
             raw, signals, storage.terminated[t], storage.truncated[t] = self._receive(result)
             for k, values in enumerate(signals):
                 storage.signals[k, t] = values
-                if k and self._count > 1:
+                if k and self._told_apart:
                     self._costs[k - 1] += form.double(values)
             self._age += 1
             self._obs = self._normalise(raw)
@@ -216,7 +221,7 @@ class Collector:
         ended = world.nonzero(as_tuple=True)[0] if isinstance(world, Tensor) else np.flatnonzero(world)
         columns = {"step": np.full(len(ended), t), "world": ended}
         columns |= {name: values[ended] for name, values in info["episode"].items()}
-        if self.constraints is not None and self._count > 1:
+        if self.constraints is not None and self._told_apart:
             names = [f"constraint_{name}" for name in self.constraints.names]
             columns |= dict(zip(names, self._costs[:, ended], strict=True))
             self._costs[:, ended] = 0
@@ -246,8 +251,8 @@ class Collector:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, what it showed last, and the noise generator; with several constraints the costs so far."""
-        several = {"constraint_costs": to_numpy(self._costs).copy()} if self._count > 1 else {}
+        """The pool, what it showed last, the noise generator, and what the running episodes have cost, where it counts."""
+        several = {"constraint_costs": to_numpy(self._costs).copy()} if self._told_apart else {}
         return {
             "pool": self.pool.state_dict(),
             "obs": to_numpy(self._obs).copy(),
@@ -262,7 +267,7 @@ class Collector:
         self._obs = self.form.array(np.array(state["obs"]))
         self._age[:] = self.form.double(np.array(state["age"]))
         self.generator.set_state(state["generator"])
-        if self._count > 1:
+        if self._told_apart:
             self._costs = self.form.double(np.array(state["constraint_costs"]))
         if not getattr(self.pool, "restores_exactly", True):  # a foreign simulator: new episodes have begun
             self._obs = self.form.array(self.policy.normaliser(self.form.double(self.pool.last_obs)))

@@ -33,19 +33,16 @@ from sbtrpo.learning.advantages import (
     gae,
     normalise,
     returns_to_go,
-    sums_of_ended_paths,
 )
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
-from sbtrpo.learning.rollout import Collector, Rollout
+from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder, default_path
 
 SKIPS_TO_STOP = 10
-TOTAL_ONLY = ("cost",)
-"""Names of the constraints where the total cost is the only one."""
 
 
 class TrainingError(UserError, RuntimeError):
@@ -102,8 +99,6 @@ class Trainer:
             columns = [*self._cost_keys, *(f"safety_{name}" for name in names)]
         self._columns = columns
         self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
-        self._running_costs: Tensor | None = None
-        """(C, N) what the running episodes have cost so far, where constraints are not the total cost."""
         self.baseline: Tensor | None = None
         """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
         self.epoch = 0
@@ -163,14 +158,10 @@ class Trainer:
 
     def _constraint_columns(self, rollout: Rollout) -> dict[str, NDArray[Any]]:
         """Each constraint's cost and safety in the ended episodes; empty where the total cost is the only one."""
-        if not self._columns:
+        if not self._columns or not rollout.episodes:
             return {}
-        costs, ended = rollout.signals[1:], rollout.terminated | rollout.truncated
-        if self._running_costs is None:
-            self._running_costs = torch.zeros_like(costs[:, 0], dtype=torch.float64)
-        sums, self._running_costs = sums_of_ended_paths(costs, ended, self._running_costs.to(costs.device))
-        of_episodes = sums.cpu().numpy()
-        return dict(zip(self._columns, [*of_episodes, *(of_episodes == 0)], strict=True))
+        costs = np.stack([rollout.episodes[f"constraint_{name}"] for name in self.constraints.names])
+        return dict(zip(self._columns, [*costs, *(costs == 0)], strict=True))
 
     # ---- the update's parts ------------------------------------------------------------------------------------
 
@@ -241,7 +232,6 @@ class Trainer:
             "method": self.method.state_dict(),
             "collector": self.collector.state_dict(),
             "windows": self.windows.state_dict(),
-            "running_costs": self._running_costs,
             "baseline": self.baseline,
             "orders": self._orders.get_state(),
             "epoch": self.epoch,
@@ -258,9 +248,6 @@ class Trainer:
         self.method.load_state_dict(state["method"])
         self.collector.load_state_dict(state["collector"])
         self.windows.load_state_dict(state["windows"])
-        running = state.get("running_costs")  # older checkpoints have none
-        exactly = getattr(self.collector.pool, "restores_exactly", True)  # otherwise new episodes have begun
-        self._running_costs = torch.as_tensor(running) if running is not None and exactly else None
         baseline = state["baseline"]
         self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
         self._orders.set_state(torch.as_tensor(state["orders"]))
