@@ -251,7 +251,7 @@ class Collector:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, what it showed last, the noise generator, and what the running episodes have cost, where it counts."""
+        """The pool, what it showed last, the noise generator, and what constraints have cost in running episodes."""
         several = {"constraint_costs": to_numpy(self._costs).copy()} if self._told_apart else {}
         return {
             "pool": self.pool.state_dict(),
