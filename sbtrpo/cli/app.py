@@ -70,7 +70,7 @@ def train(
     out: Path | None = None,
     quiet: bool = False,
     wandb: bool = False,
-) -> None:
+) -> int:
     """Train a policy. The task may also stand first: `sbtrpo train SafetyPointGoal2-v0 --beta 0.8`.
 
     Args:
@@ -82,6 +82,7 @@ def train(
     """
     from sbtrpo.config import TrainConfig
     from sbtrpo.learning import training
+    from sbtrpo.runs.folder import RunFolder
 
     if num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
@@ -95,10 +96,13 @@ def train(
         path = training.train(seeded, folder, quiet, wandb)
         if not quiet:
             print(f"The run is in {path}")
+        if not RunFolder.open(path).is_finished:
+            return INTERRUPTED
+    return 0
 
 
 @app.command
-def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = False) -> None:
+def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = False) -> int:
     """Continue a stopped or killed run as if it had never stopped.
 
     Args:
@@ -107,8 +111,9 @@ def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = F
         wandb: also log to Weights & Biases.
     """
     from sbtrpo.learning import training
+    from sbtrpo.runs.folder import RunFolder
 
-    training.resume(run, quiet, wandb)
+    return 0 if RunFolder.open(training.resume(run, quiet, wandb)).is_finished else INTERRUPTED
 
 
 @app.command

@@ -76,6 +76,7 @@ class Trainer:
 
     def __init__(self, config: TrainConfig) -> None:
         self.config, settings = config, config.method
+        _check_device(config.device)
         if config.learner_threads:
             torch.set_num_threads(config.learner_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
@@ -255,6 +256,16 @@ class Trainer:
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
 
 
+def _check_device(name: str) -> None:
+    """Refuse a device that is not there."""
+    try:
+        kind = torch.device(name).type
+    except RuntimeError as error:
+        raise UserError(f"device must be cpu or cuda, got {name!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"torch sees no GPU here, so there is no device {name}; use --device cpu")
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
@@ -288,13 +299,17 @@ def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
 
 def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
+    store, logged = _store(folder), folder.last_epoch
+    if not store.epochs() and logged >= folder.config.checkpoint_every:
+        raise UserError(
+            f"{folder.path} has {logged} epochs in metrics.csv and no checkpoint to go on from; bring its checkpoints"
+            " back, or train anew in another folder"
+        )
     trainer = Trainer(folder.config)
-    notes: list[str] = []
-    try:
-        epoch, state, notes = _store(folder).load_latest()
+    epoch, notes = 0, list[str]()  # without a checkpoint, the run was stopped before its first
+    if store.epochs():
+        epoch, state, notes = store.load_latest()
         trainer.load_state_dict(state)
-    except FileNotFoundError:  # stopped before the first checkpoint
-        epoch = 0
     folder.rewind(epoch)
     return trainer, [*notes, f"resuming after epoch {epoch}"]
 

@@ -188,6 +188,16 @@ class RunFolder:
             self._wandb.finish()
             self._wandb = None
 
+    @property
+    def last_epoch(self) -> int:
+        """The last epoch in metrics.csv; 0 without one."""
+        return self._metrics.last_epoch
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether metrics.csv holds all epochs of the run."""
+        return self.last_epoch >= self.config.epochs
+
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
         return self._metrics.columns()

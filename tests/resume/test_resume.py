@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,12 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.errors import UserError
 from sbtrpo.learning.training import Trainer, TrainingError
 from sbtrpo.runs.folder import RunFolder
 
@@ -136,7 +139,7 @@ def test_ctrl_c_finishes_the_epoch_saves_and_says_how_to_resume(tmp_path: Path) 
     wait_for_row(run, process, 3)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate()
-    assert process.returncode == 0, output
+    assert process.returncode == 130, output
     assert f"sbtrpo resume {run}" in " ".join(output.split())
     assert 3 <= rows(run) < TOY.epochs
     resumed = start("resume", str(run))
@@ -155,3 +158,33 @@ def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, mo
         sbtrpo.train(TOY, tmp_path / "run", quiet=True)
     assert rows(tmp_path / "run") == 10
     assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()
+
+
+def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=3_000), tmp_path / "run", quiet=True)
+    shutil.rmtree(run / "checkpoints")
+    before = (run / "metrics.csv").read_bytes()
+    with pytest.raises(UserError, match="6 epochs in metrics.csv and no checkpoint to go on from"):
+        sbtrpo.resume(run, quiet=True)
+    assert (run / "metrics.csv").read_bytes() == before
+    assert RunFolder.open(run).episodes()
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+    config = TOY.replace(total_steps=3_000, checkpoint_every=3)
+    whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
+    killed = tmp_path / "killed"
+    shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("checkpoints", "summary.json"))
+    rows = (killed / "metrics.csv").read_text().splitlines(keepends=True)
+    (killed / "metrics.csv").write_text("".join(rows[:3]))
+    sbtrpo.resume(killed, quiet=True)
+    assert (killed / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("device", "sentence"), [("foo", "device must be cpu or cuda, got 'foo'"), ("cuda", "torch sees no GPU here")]
+)
+def test_a_device_that_is_not_there_is_told(device: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=sentence):
+        Trainer(TOY.replace(device=device))
