@@ -13,6 +13,7 @@ from sbtrpo.cli.settings import words_after
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.train import all_settings
 from sbtrpo.learning import training
+from sbtrpo.runs.folder import RunFolder
 
 OF_THE_COMMAND = {"help", "num-seeds", "out", "quiet", "no-quiet", "wandb", "no-wandb"}
 HAVE_BETA = "sb-trpo, sb-trpo_rcritic and sb-trpo_critic have it"
@@ -28,13 +29,16 @@ def flags_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> set[str]
 
 
 @pytest.fixture
-def trained(monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[TrainConfig]:
     """What would be trained."""
     configs: list[TrainConfig] = []
 
     def note(config: TrainConfig, *_: Any) -> Path:
         configs.append(config)
-        return Path("run")
+        run = tmp_path / str(len(configs))
+        RunFolder.create(run, config).close()
+        (run / "metrics.csv").write_text(f"epoch\n{config.epochs}\n")
+        return run
 
     monkeypatch.setattr(training, "train", note)
     return configs
@@ -135,3 +139,18 @@ def test_a_benchmark_takes_the_settings_of_all_methods(
 def test_words_end_where_the_next_flag_begins() -> None:
     assert words_after(["--algo", "cpo", "--seed", "3", "--algo"], "--algo") == ["cpo"]
     assert words_after(["benchmark", "plan.toml", "--steps_per_epoch", "5"], "--steps-per-epoch") == ["5"]
+
+
+def test_an_interrupted_run_ends_the_command_and_its_further_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+
+    def stopped(config: TrainConfig, folder: Path, *_: object) -> Path:
+        seeds.append(config.seed)
+        RunFolder.create(folder, config).close()
+        return folder
+
+    monkeypatch.setattr("sbtrpo.learning.training.train", stopped)
+    assert cli.main(["train", "ToyCorridor-v0", "--num-seeds", "3", "--out", str(tmp_path), "--quiet"]) == 130
+    assert seeds == [0]

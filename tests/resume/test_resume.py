@@ -164,7 +164,7 @@ def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> No
     run = sbtrpo.train(TOY.replace(total_steps=3_000), tmp_path / "run", quiet=True)
     shutil.rmtree(run / "checkpoints")
     before = (run / "metrics.csv").read_bytes()
-    with pytest.raises(UserError, match="6 epochs in metrics.csv and no checkpoint to go on from"):
+    with pytest.raises(UserError, match=r"6 epochs in metrics\.csv and no checkpoint to go on from"):
         sbtrpo.resume(run, quiet=True)
     assert (run / "metrics.csv").read_bytes() == before
     assert RunFolder.open(run).episodes()
