@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ class Mine(TrustRegionMethod):
 """
 
 
+@pytest.fixture(autouse=True)
+def _nothing_stays_known() -> Iterator[None]:
+    """What a package announced in a test is forgotten after it."""
+    yield
+    catalogue._named.cache_clear()
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "mine.py"
@@ -53,8 +61,8 @@ def test_a_class_in_a_module_of_the_working_directory_is_a_method(file: Path, mo
 
 def test_a_name_that_a_package_announces_is_a_method(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(file.parent))
-    file.rename(file.with_name("announced_methods.py"))
-    point = importlib.metadata.EntryPoint("mine", "announced_methods:Mine", catalogue.GROUP)
+    file.rename(file.with_name("methods_of_some_package.py"))
+    point = importlib.metadata.EntryPoint("mine", "methods_of_some_package:Mine", catalogue.GROUP)
     monkeypatch.setattr(catalogue, "_announced", lambda: {"mine": point})
     assert catalogue.names()[-1] == "mine"
     assert TrainConfig(algo="Mine").algo == "mine"
