@@ -9,7 +9,7 @@ docs/own_method.md leads there step by step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,18 +24,26 @@ from sbtrpo.algorithms import (
     Trial,
     TrustRegion,
     TrustRegionMethod,
+    TrustRegionSettings,
     solve,
 )
 from sbtrpo.algorithms.ppo import PPOSettings
 from sbtrpo.algorithms.sb_trpo import SBTRPOSettings, combine
-from sbtrpo.config.settings import setting
+from sbtrpo.config.settings import Advantage, setting
 
 # ---- a trust-region method is its `propose` --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class WaryTRPOSettings(SBTRPOSettings):
-    """SB-TRPO's settings and two more; each is an option of the command line."""
+class WaryTRPOSettings(TrustRegionSettings):
+    """What trust-region methods have, with SB-TRPO's defaults, and two more; each is an option of the command line."""
+
+    advantage: Advantage = "mc"
+    cg_iterations: int = 50
+    cg_damping: float = 0.02
+    cg_tolerance: float = 0.05
+    cg_epsilon: float = 0.0
+    line_search_tries: int = 100
 
     calm: float = setting(0.5, least=0, most=1)
     """The safety bias β while recent episodes cost nothing."""
@@ -55,7 +63,7 @@ class WaryTRPO(TrustRegionMethod[WaryTRPOSettings]):
         beta = s.calm + (1 - s.calm) * cost / (cost + s.half)
         solution = solve(region, gradients, s)
         curvatures = (solution.x * solution.product).sum(dim=1)
-        delta = combine(gradients, solution.x, curvatures, replace(s, beta=beta))
+        delta = combine(gradients, solution.x, curvatures, SBTRPOSettings(target_kl=s.target_kl, beta=beta))
         old = region.old
 
         def acceptable(trial: Trial) -> bool:

@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 
 class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
+
+
+def where_raised(error: BaseException) -> str:
+    """The last place outside this package that an error came through, or where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = str(Path(__file__).parent)
+    outside = [frame for frame in frames if not frame.filename.startswith(package)] or list(frames)
+    return f"in {outside[-1].filename}, line {outside[-1].lineno}: {outside[-1].line}"

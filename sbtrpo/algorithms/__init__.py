@@ -60,7 +60,7 @@ def make_method(
         number = "one constraint" if taken == 1 else f"{taken} constraints"
         several = [entry.name for entry in catalogue.entries() if entry.implementation.constraints_taken is None]
         raise UserError(
-            f"{config.label} takes {number}; use `--constraints sum`, which adds them up, or a method that takes"
+            f"{config.label} takes {number}; use `--constraints sum`, the task's total cost, or a method that takes"
             f" several ({', '.join(several)})"
         )
     return implementation(policy, critics, config, orders, names)

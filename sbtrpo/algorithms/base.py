@@ -127,6 +127,11 @@ class Method(ABC, Generic[S]):
         if isinstance(config.method, Lagrangian | Controlled):
             self.multipliers = config.method.multipliers(len(self.names))
 
+    @classmethod
+    def missing(cls) -> str:
+        """What a class must still define to be a method; nothing if it is one."""
+        return ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+
     @property
     def multiplier(self) -> Multiplier | None:
         """The multiplier of a single constraint; None for a method without."""

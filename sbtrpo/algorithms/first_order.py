@@ -99,6 +99,12 @@ class FirstOrderMethod(Method[F]):
         by_size = minibatch_form(policy.device, self.rows(config.steps_per_epoch))
         self._take(TorchForm(policy.device) if isinstance(self.objective, ByLoss) else by_size)
 
+    @override
+    @classmethod
+    def missing(cls) -> str:
+        defined = cls.loss is not FirstOrderMethod.loss or cls.slopes is not FirstOrderMethod.slopes
+        return super().missing() if defined else "loss(self, batch)"
+
     def _objective(self) -> Objective:
         """What the nearest class defines."""
         for cls in type(self).__mro__:

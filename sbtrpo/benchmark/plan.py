@@ -30,7 +30,9 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
+from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.envs.spec import cost_names
 from sbtrpo.runs.folder import default_path, method_file, read_run
 
 SEED_STRIDE = 1000
@@ -77,7 +79,7 @@ class Plan:
         if "group" in settings and not groups:
             raise ValueError("group holds no table; leave it out, or write [[group]] above settings")
         above = {key: value for key, value in settings.items() if key != "group"}
-        known = known_settings(_algorithms([{**_singular(above), **_singular(group)} for group in groups or [{}]]))
+        known = known_settings(algorithms_in([{**_singular(above), **_singular(group)} for group in groups or [{}]]))
         common = _axes(above, known)
         blocks = [{**common, **_axes(group, known)} for group in groups] if groups else [common]
         for block in blocks:
@@ -89,7 +91,9 @@ class Plan:
 
     def replaced(self, settings: Mapping[str, Any]) -> Self:
         """The plan with these settings in place of those that it has, in all groups."""
-        axes = _axes(settings, known_settings(_algorithms([{**block, **_singular(settings)} for block in self.blocks])))
+        axes = _axes(
+            settings, known_settings(algorithms_in([{**block, **_singular(settings)} for block in self.blocks]))
+        )
         blocks = [dict(block) for block in self.blocks]
         for block in blocks:
             if "seed" in axes and "num_seeds" not in axes and len(axes["seed"]) > 1:
@@ -110,7 +114,9 @@ class Plan:
                 runs.setdefault((config.task, identity, config.seed, config.digest()), config)
         for task in dict.fromkeys(config.task for config in runs.values()):
             if not is_foreign(task):  # what another package calls its environments only that package knows
-                get_spec(task)
+                names = cost_names(get_spec(task))
+                for selection in dict.fromkeys(config.constraints for config in runs.values() if config.task == task):
+                    make_constraints(selection, names)
         return list(runs.values())
 
 
@@ -159,9 +165,9 @@ def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
 # ---- settings to axes --------------------------------------------------------------------------------------------
 
 
-def _algorithms(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+def algorithms_in(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
     """The algorithms of a plan's blocks; the default for a block that names none."""
-    named = [block.get("algo") or RunSettings.algo for block in blocks]
+    named = [_singular(block).get("algo") or RunSettings.algo for block in blocks]
     return [name for names in named for name in (names if isinstance(names, list | tuple) else [names])]
 
 

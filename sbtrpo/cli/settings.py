@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
@@ -65,7 +67,9 @@ def grid_settings(arguments: Sequence[str]) -> type:
     from sbtrpo.benchmark.plan import known_settings
     from sbtrpo.config import catalogue
 
-    known = known_settings(dict.fromkeys([*catalogue.names(), *words_after(arguments, "--algo")]))
+    planned = [name for word in arguments if word.endswith(".toml") for name in _algorithms_in(Path(word))]
+    named = dict.fromkeys([*catalogue.names(), *planned, *words_after(arguments, "--algo")])
+    known = known_settings(named)
     fields: dict[str, tuple[Any, str, Any]] = {
         "tasks": (tuple[str, ...], "Task ids.", ()),
         "algo": (tuple[str, ...], known["algo"].meaning, ()),
@@ -76,6 +80,17 @@ def grid_settings(arguments: Sequence[str]) -> type:
         if name not in ("task", "algo", "seed", "threads"):  # the command has these itself
             fields[name] = _axis(item.hint), item.meaning, ()
     return _dataclass("Settings", fields)
+
+
+def _algorithms_in(plan: Path) -> list[str]:
+    """The algorithms that a plan names; none of what is no plan, which is told when the plan is read."""
+    from sbtrpo.benchmark.plan import algorithms_in
+
+    try:
+        content = tomllib.loads(plan.read_text(encoding="utf-8"))
+        return algorithms_in([content, *content.get("group", [])])
+    except (OSError, ValueError, TypeError, AttributeError):
+        return []
 
 
 def given(settings: Any) -> dict[str, Any]:

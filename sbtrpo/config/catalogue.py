@@ -49,20 +49,10 @@ BUILT_IN = {
 }
 """Every method of this package, in the order of the paper's table, and where it is in `sbtrpo.algorithms`."""
 RESERVED = (
-    "num_seeds",
-    "out",
-    "quiet",
-    "wandb",
-    "config",
-    "tasks",
-    "algos",
-    "seeds",
-    "group",
-    "plan",
-    "method",
-    "given",
-)
-"""Names that commands and plans use themselves."""
+    "num_seeds", "out", "quiet", "wandb", "config", "tasks", "algos", "seeds", "group", "method", "given", "help",
+    "plan", "settings", "workers", "pack", "retries", "launcher", "address", "dry_run",
+)  # fmt: skip
+"""Names that plans and commands use themselves."""
 
 
 class UnfitMethod(UserError, ValueError):  # noqa: N818
@@ -255,15 +245,21 @@ def _fit(name: str, kind: Any) -> Any:
         raise UnfitMethod(
             f"{name} is no method: derive the class from sbtrpo.algorithms.TrustRegionMethod or FirstOrderMethod"
         )
-    if missing := sorted(getattr(kind, "__abstractmethods__", ())):
-        raise UnfitMethod(f"{name} does not say how it updates; define {', '.join(missing)}")
+    if missing := kind.missing():
+        raise UnfitMethod(f"{name} does not say how it updates; define {missing}")
     settings = kind.Settings
     if not (inspect.isclass(settings) and issubclass(settings, MethodSettings)):
         raise UnfitMethod(f"{name}.Settings is no class of settings; derive it from the Settings of its base class")
     if "__dataclass_fields__" not in settings.__dict__ or not settings.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise UnfitMethod(f"{name}.Settings needs @dataclass(frozen=True) above it")
+    try:
+        declared(settings)
+    except (NameError, TypeError) as error:
+        raise UnfitMethod(
+            f"the types of {name}.Settings cannot be read: {error}; import them outside of TYPE_CHECKING"
+        ) from error
     if clash := [item for item in declared(settings) if item in declared(RunSettings) or item in RESERVED]:
-        raise UnfitMethod(f"{name} has a setting {clash[0]}, which every run has, too; give it another name")
+        raise UnfitMethod(f"{name} has a setting {clash[0]}, which runs or commands have, too; give it another name")
     for item in declared(settings).values():
         try:
             item.checked(item.default) if item.default is not None else None

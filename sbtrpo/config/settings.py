@@ -68,7 +68,8 @@ class Rule:
             return self.span
         if self.least is not None and self.most is not None:
             return f"between {self.least:g} and {self.most:g}"
-        return f"at least {self.least:g}" if self.least is not None else f"above {self.above:g}"
+        bounds = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{words} {bound:g}" for words, bound in bounds.items() if bound is not None)
 
 
 def setting(default: Any, **rules: Any) -> Any:
@@ -221,9 +222,10 @@ def _of_type(name: str, value: Any, hint: Any) -> Any:
     if literals:
         if value in literals:
             return value
-        near = difflib.get_close_matches(str(value), literals, n=1)
+        choices = [str(choice) for choice in literals]
+        near = difflib.get_close_matches(str(value), choices, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{name} must be one of {', '.join(literals)}, got {value!r}{advice}")
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{advice}")
     if type(value) in options and value == value:
         return value
     if int in options and isinstance(value, numbers.Integral) and not isinstance(value, bool):

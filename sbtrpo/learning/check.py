@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from sbtrpo.algorithms.base import Batch
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
+from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
@@ -44,6 +44,10 @@ def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> Chec
         )  # fmt: skip
     except (UnfitMethod, ValueError) as error:
         return CheckReport(name, (CheckFinding("error", str(error)),))
+    try:
+        Trainer(config)
+    except (UserError, ValueError) as error:
+        return CheckReport(name, (CheckFinding("error", str(error)),))
     tryout = Tryout(config)
     tryout.run()
     if not entry.summary:
@@ -70,7 +74,8 @@ class Tryout:
         try:
             self._try()
         except Exception as error:
-            self.tell("error", f"an update raised {type(error).__name__}: {error}", _where(error))
+            cause = error.__cause__ or error
+            self.tell("error", f"an update raised {type(cause).__name__}: {cause}", where_raised(cause))
         finally:
             torch.set_num_threads(threads)
 
@@ -159,11 +164,3 @@ class Watched(Trainer):
 
 def _same(one: float, other: float) -> bool:
     return one == other or (one != one and other != other)
-
-
-def _where(error: Exception) -> str:
-    """The place in the user's code that raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    package = str(Path(__file__).parents[1])
-    own = [frame for frame in frames if not frame.filename.startswith(package)] or list(frames)
-    return f"in {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}"

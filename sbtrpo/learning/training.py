@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.algorithms import make_method
-from sbtrpo.algorithms.base import Batch, by_constraint
+from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
-from sbtrpo.errors import UserError
+from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.advantages import (
     baseline_features,
     fit_baseline,
@@ -116,7 +116,7 @@ class Trainer:
         started = time.perf_counter()
         batch = self._batch(rollout, self._advantages(rollout))
         costs, statistics = self._statistics(rollout)
-        diagnostics = self.method.update(batch, costs, self.epoch / self.config.epochs)
+        diagnostics = self._update(batch, costs)
         update_seconds = time.perf_counter() - started
 
         self.epoch += 1
@@ -139,6 +139,18 @@ class Trainer:
             "steps_per_second": self.config.steps_per_epoch / (rollout_seconds + update_seconds),
         }
         return Epoch(row, rollout.episodes, timing)
+
+    def _update(self, batch: Batch, costs: Costs) -> Diagnostics:
+        """The method's update; what a user's method raises is told with its place."""
+        try:
+            return self.method.update(batch, costs, self.epoch / self.config.epochs)
+        except Exception as error:
+            if ":" not in self.config.algo or isinstance(error, UserError):
+                raise
+            raise TrainingError(
+                f"an update of {self.config.label} raised {type(error).__name__}: {error} ({where_raised(error)});"
+                " `sbtrpo check --algo` tries a method"
+            ) from error
 
     def _statistics(self, rollout: Rollout) -> tuple[list[float], dict[str, float]]:
         """The costs that the method reads, one of each constraint, and the statistics of this epoch's episodes.
@@ -260,8 +272,10 @@ def _check_device(name: str) -> None:
     """Refuse a device that is not there."""
     try:
         kind = torch.device(name).type
-    except RuntimeError as error:
-        raise UserError(f"device must be cpu or cuda, got {name!r}") from error
+    except RuntimeError:
+        kind = ""
+    if kind not in ("cpu", "cuda"):
+        raise UserError(f"device must be cpu or cuda, got {name!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UserError(f"torch sees no GPU here, so there is no device {name}; use --device cpu")
 

@@ -177,8 +177,8 @@ def test_constraints_are_one_value_and_lists_of_them_an_axis() -> None:
         return [run.constraints for run in Plan.from_settings({"constraints": value}).runs()]
 
     assert constraints("each") == [("each",)]
-    assert constraints(["hazards", "vases"]) == [("hazards", "vases")]
-    assert constraints([["sum"], ["hazards", "vases"]]) == [("sum",), ("hazards", "vases")]
+    assert constraints(["hazards", "vases_contact"]) == [("hazards", "vases_contact")]
+    assert constraints([["sum"], ["hazards", "vases_contact"]]) == [("sum",), ("hazards", "vases_contact")]
 
 
 def test_settings_given_beside_a_file_replace_its_own(tmp_path: Path) -> None:
@@ -209,6 +209,10 @@ def test_widths_of_layers_are_one_value_and_lists_of_them_an_axis() -> None:
         ({"beta": []}, r"beta is an empty list"),
         ({"num_seeds": 0}, r"num_seeds must be one number, at least 1"),
         ({"seeds": [1, 2], "num_seeds": 2}, r"give seeds or num_seeds, not both"),
+        (
+            {"task": "SafetyPointGoal2-v0", "constraints": ["bogus"]},
+            r"constraints must be sum, each, or names .*'bogus'",
+        ),
         ({"task": "a", "tasks": ["b"]}, r"tasks is given twice"),
         ({"group": {"algo": "cpo"}}, r"write \[\[group\]\]"),
         ({"seed": 1.5}, r"seed must be a whole number, got 1.5"),

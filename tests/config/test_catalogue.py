@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sbtrpo import TrainConfig
-from sbtrpo.cli import main
+from sbtrpo.cli import app, main
 from sbtrpo.config import catalogue
 from sbtrpo.config.catalogue import UnfitMethod
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import Rule, declared
 
 METHOD = """
 from dataclasses import dataclass
@@ -85,8 +88,10 @@ def test_a_file_elsewhere_is_the_same_method_and_an_edited_one_another(file: Pat
         ("class Mine(", "class Other(", "has no class 'Mine'; did you mean Other"),
         ("class Mine(TrustRegionMethod)", "class Mine", "Mine is no method: derive the class from"),
         ("def propose", "def suppose", "does not say how it updates; define propose"),
-        ("weight: float", "gamma: float", "has a setting gamma, which every run has, too"),
-        ("weight: float", "num_seeds: float", "has a setting num_seeds, which every run has, too"),
+        ("weight: float", "gamma: float", "has a setting gamma, which runs or commands have, too"),
+        ("weight: float", "num_seeds: float", "has a setting num_seeds, which runs or commands have, too"),
+        ("weight: float", "pack: float", "has a setting pack, which runs or commands have, too"),
+        ("weight: float", "weight: 'NoSuchType'", "the types of .*Mine.Settings cannot be read: name 'NoSuchType'"),
         ("setting(0.5, least=0)", "setting(-1.0, least=0)", "has a default that its own setting does not allow"),
         ("@dataclass(frozen=True)", "@dataclass", "non-frozen dataclass"),
         ("Settings = MineSettings", "Settings = dict", "is no class of settings"),
@@ -129,3 +134,49 @@ def test_its_settings_are_on_the_command_line_and_in_help(file: Path, capsys: py
     assert "weight must be at least 0, got -1.0" in capsys.readouterr().err
     assert main(["algorithms", f"{file}:Mine"]) == 0
     assert "Reward less some of the cost" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (Rule(most=1), "at most 1"),
+        (Rule(above=0, below=1), "above 0 and below 1"),
+        (Rule(least=0, most=1), "between 0 and 1"),
+        (Rule(least=2), "at least 2"),
+    ],
+)
+def test_bounds_are_told_in_words(rule: Rule, words: str) -> None:
+    assert rule.bounds() == words
+
+
+def test_every_option_of_the_commands_is_reserved() -> None:
+    options = {*inspect.signature(app.train).parameters, *inspect.signature(app.benchmark).parameters}
+    assert options - set(declared(RunSettings)) <= {*catalogue.RESERVED, "threads"}
+
+
+def test_a_first_order_method_without_a_loss_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from sbtrpo.algorithms import FirstOrderMethod\nclass Mine(FirstOrderMethod):\n    pass\n"
+    )
+    with pytest.raises(UnfitMethod, match=r"does not say how it updates; define loss\(self, batch\)"):
+        TrainConfig(algo=f"{tmp_path / 'mine.py'}:Mine")
+
+
+def test_what_a_users_method_raises_in_training_is_told_with_its_place(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(METHOD.replace("(1.0, -self.settings.weight)", "(1.0,)"))
+    sizes = ["--num-envs", "2", "--steps-per-epoch", "100", "--total-steps", "100", "--quiet"]
+    assert main(["train", "ToyCorridor-v0", "--algo", f"{file}:Mine", *sizes, "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "an update of Mine raised ValueError" in error
+    assert f"in {file}, line" in error
+
+
+def test_a_plans_own_methods_settings_can_be_given_beside_it(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f'tasks = ["ToyCorridor-v0"]\nalgos = ["{file}:Mine"]\nweight = [0.1, 0.2]\n')
+    assert main(["benchmark", str(plan), "--weight", "0.7", "--dry-run", "--out", str(tmp_path / "runs")]) == 0
+    assert "1 runs" in capsys.readouterr().out

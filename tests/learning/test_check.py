@@ -79,3 +79,8 @@ def test_a_sound_method_of_ones_own_has_nothing_to_change(tmp_path: Path) -> Non
 def test_a_command_that_names_nothing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 2
     assert capsys.readouterr().err == "sbtrpo: name a task, or a method with --algo\n"
+
+
+def test_a_task_that_is_none_is_told_as_such(tmp_path: Path) -> None:
+    report = check_method(written(tmp_path, propose(SOUND)), task="Nope-v0")
+    assert report.lines()[1].startswith("error: unknown task 'Nope-v0'")

@@ -182,7 +182,12 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("device", "sentence"), [("foo", "device must be cpu or cuda, got 'foo'"), ("cuda", "torch sees no GPU here")]
+    ("device", "sentence"),
+    [
+        ("foo", "device must be cpu or cuda, got 'foo'"),
+        ("meta", "device must be cpu or cuda, got 'meta'"),
+        ("cuda", "torch sees no GPU here"),
+    ],
 )
 def test_a_device_that_is_not_there_is_told(device: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
