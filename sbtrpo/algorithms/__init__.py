@@ -23,6 +23,7 @@ from sbtrpo.algorithms.trust_region import (
     solve,
 )
 from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.config.settings import for_each
 from sbtrpo.errors import UserError
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import Policy
@@ -43,6 +44,7 @@ __all__ = [
     "TrustRegion",
     "TrustRegionMethod",
     "TrustRegionSettings",
+    "check_constraints",
     "make_method",
     "natural_gradient_step",
     "solve",
@@ -54,13 +56,21 @@ def make_method(
     names: Sequence[str] = ("c",),
 ) -> Method[Any]:  # fmt: skip
     """The method that a config names, for constraints of these names; see `Method`."""
+    check_constraints(config, len(names))
     implementation: type[Method[Any]] = catalogue.method(config.algo).implementation
-    taken = implementation.constraints_taken
-    if taken is not None and len(names) > taken:
+    return implementation(policy, critics, config, orders, names)
+
+
+def check_constraints(config: TrainConfig, constraints: int) -> None:
+    """Refuse more constraints than a method takes, and settings for each that are not one for each."""
+    for setting in ("beta", "cost_limit"):
+        if (value := config.get(setting)) is not None:
+            for_each(setting, value, constraints)
+    taken: int | None = catalogue.method(config.algo).implementation.constraints_taken
+    if taken is not None and constraints > taken:
         number = "one constraint" if taken == 1 else f"{taken} constraints"
         several = [entry.name for entry in catalogue.entries() if entry.implementation.constraints_taken is None]
         raise UserError(
             f"{config.label} takes {number}; use `--constraints sum`, the task's total cost, or a method that takes"
             f" several ({', '.join(several)})"
         )
-    return implementation(policy, critics, config, orders, names)

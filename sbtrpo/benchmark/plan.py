@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
@@ -112,11 +113,10 @@ class Plan:
             for config in _product(block):
                 identity = catalogue.method(config.algo).identity  # one file may have several paths
                 runs.setdefault((config.task, identity, config.seed, config.digest()), config)
-        for task in dict.fromkeys(config.task for config in runs.values()):
-            if not is_foreign(task):  # what another package calls its environments only that package knows
-                names = cost_names(get_spec(task))
-                for selection in dict.fromkeys(config.constraints for config in runs.values() if config.task == task):
-                    make_constraints(selection, names)
+        for config in runs.values():
+            if not is_foreign(config.task):  # what another package calls its environments only that package knows
+                constraints = make_constraints(config.constraints, cost_names(get_spec(config.task)))
+                check_constraints(config, len(constraints.names))
         return list(runs.values())
 
 

@@ -13,6 +13,7 @@ from sbtrpo.benchmark.command import make_plan
 from sbtrpo.benchmark.plan import Plan, run_path
 from sbtrpo.cli.settings import given, grid_settings
 from sbtrpo.config import catalogue
+from sbtrpo.errors import UserError
 from sbtrpo.runs.folder import default_path
 
 PLANS = Path(__file__).parents[2] / "plans"
@@ -165,7 +166,8 @@ def test_algorithms_given_beside_a_plan_decide_which_settings_there_are(name: st
 
 def test_lists_within_a_list_are_a_value_for_each_constraint() -> None:
     def betas(value: Any) -> list[Any]:
-        return [run.get("beta") for run in Plan.from_settings({"beta": value}).runs()]
+        settings = {"beta": value, "constraints": ["hazards", "vases_contact"]}
+        return [run.get("beta") for run in Plan.from_settings(settings).runs()]
 
     assert betas([0.6, 0.9]) == [0.6, 0.9]
     assert betas([[0.6, 0.9]]) == [(0.6, 0.9)]
@@ -233,3 +235,16 @@ def test_a_file_that_is_no_plan_is_named(tmp_path: Path) -> None:
         Plan.from_file(tmp_path / "none.toml")
     with pytest.raises(ValueError, match="name a plan file, or tasks"):
         make_plan(None, {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"beta": [[0.6, 0.9]]}, "beta has 2 values, and there is 1 constraint"),
+        ({"beta": [[0.6, 0.9]], "constraints": "each"}, "beta has 2 values, and there are 3 constraints"),
+        ({"algo": "cpo", "constraints": "each"}, "cpo takes one constraint; use `--constraints sum`"),
+    ],
+)
+def test_constraints_that_a_run_cannot_have_are_told_before_it_begins(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises((ValueError, UserError), match=sentence):
+        Plan.from_settings({"task": "SafetyPointGoal2-v0", **settings})
