@@ -12,6 +12,39 @@ import numpy as np
 
 Array: TypeAlias = Any
 """An array of the namespace at hand: `numpy.ndarray` on the CPU engine, `torch.Tensor` on a GPU."""
+Who: TypeAlias = Any
+"""Some of the worlds: row numbers on the host, or a tensor (N,) that marks them.
+
+With row numbers (n,), arrays "of these worlds" have n entries. With a mark they have all N, of which only the marked
+ones count: nothing has to wait until the device has told which worlds these are.
+"""
+
+
+def is_mark(who: Who) -> bool:
+    """Whether worlds are marked by a tensor."""
+    return hasattr(who, "masked_fill_")
+
+
+def which(mask: Array) -> Who:
+    """The worlds where a mask is True."""
+    return mask if is_mark(mask) else mask.nonzero()[0]
+
+
+def of(array: Array, who: Who) -> Array:
+    """The entries of these worlds."""
+    return array if is_mark(who) else array[who]
+
+
+def put(array: Array, who: Who, values: Any) -> None:
+    """Write the entries of these worlds, in place."""
+    if not is_mark(who):
+        array[who] = values
+        return
+    mark = who.reshape(-1, *(1,) * (array.ndim - 1))
+    if hasattr(values, "where"):
+        array.copy_(values.where(mark, array))
+    else:
+        array.masked_fill_(mark, values)
 
 
 def length(xp: Any, vectors: Array) -> Array:
@@ -28,6 +61,20 @@ def clip(xp: Any, x: Array, low: float, high: float) -> Array:
 def copy(array: Array) -> Array:
     """A copy that shares no memory, in the fewest instructions for small arrays."""
     return array.copy() if hasattr(array, "copy") else array.clone()
+
+
+def saved(array: Array) -> Any:
+    """A copy as a state keeps it: NumPy's, numbers in double precision, so that every engine may go on from it."""
+    array = to_numpy(array)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array.copy()
+
+
+def restore(array: Array, values: Any) -> None:
+    """Fill an array with what a state kept."""
+    if is_mark(array):
+        array.copy_(array.new_tensor(values))
+    else:
+        array[...] = values
 
 
 def to_numpy(array: Array) -> Any:
@@ -57,14 +104,16 @@ def keep_greatest(array: Array, index: Array, values: Array) -> None:
 
 
 def suspicious(array: Array) -> bool:
-    """Whether an entry may be NaN or infinite: a cheap look before a close one."""
+    """Whether an entry may be NaN or infinite: a cheap look before a close one. A tensor always may."""
+    if is_mark(array):
+        return True
     total = float(array.sum())
     return total - total != 0.0
 
 
 def any_true(mask: Array) -> bool:
-    """Whether any entry is True."""
-    return bool(mask.any())
+    """Whether any entry may be True. A tensor is not asked, because the answer would have to be waited for."""
+    return is_mark(mask) or bool(mask.any())
 
 
 def all_finite(xp: Any, array: Array) -> bool:

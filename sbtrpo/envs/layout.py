@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.spec import NavigationSpec, Rectangle
-from sbtrpo.envs.streams import Floats, Ints, Streams, uniform
+from sbtrpo.envs.streams import Floats, Ints, Streams, make_streams, uniform
 from sbtrpo.errors import UserError
 
 ATTEMPTS = 100
@@ -185,6 +186,27 @@ class Layouts:
         self._ready[rows] = False
         return self._xy[rows], self._turns[rows]
 
+    def check(self, placed: Any) -> None:
+        """Refuse to begin an episode whose goal found no place."""
+        if not placed.all():
+            raise LayoutError(
+                f"{self.spec.id}: no room for the goal after {TARGET_ATTEMPTS} attempts;"
+                " use fewer objects, smaller keepouts or a larger extent"
+            )
+
+    def draw_target(self, k: int, streams: Streams, rows: Ints, places: Any) -> tuple[Floats, Any]:
+        """Another place for thing k beside all others: xy (n, 2) and whether one was found (n,).
+
+        Args:
+            k: its number among `things`.
+            streams: where the draws come from.
+            rows: the worlds.
+            places: (n, 1 + M, 2), where robot and objects stand.
+        """
+        others = [j for j in range(len(self.things)) if j != k]
+        standing = to_numpy(places[:, others])
+        return draw_place(self.things[k], streams, rows, standing, self.keepouts[others], TARGET_ATTEMPTS)
+
     def state_dict(self) -> dict[str, Any]:
         """The streams, and what is sampled already."""
         sampled = {"xy": self._xy.copy(), "turns": self._turns.copy(), "ready": self._ready.copy()}
@@ -194,3 +216,16 @@ class Layouts:
         """Continue from a `state_dict`."""
         self.streams.load_state_dict(state["streams"])
         self._xy[:], self._turns[:], self._ready[:] = state["xy"], state["turns"], state["ready"]
+
+
+def make_layouts(
+    spec: NavigationSpec, num_worlds: int, seed: int, original: bool, device: str | None
+) -> tuple[Layouts, Streams]:
+    """The layouts of the worlds' episodes, and the streams of what happens within these; on a device if one is named."""
+    if device is not None:
+        from sbtrpo.envs.draws import TensorLayouts, tensor_streams  # needs the engine of that device
+
+        for_layouts, streams = tensor_streams(num_worlds, seed, device)
+        return TensorLayouts(spec, for_layouts, num_worlds), streams
+    for_layouts, streams = make_streams(num_worlds, seed, "mt19937" if original else None)
+    return Layouts(spec, for_layouts, num_worlds), streams

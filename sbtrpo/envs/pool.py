@@ -10,7 +10,21 @@ from typing import Any, Literal, cast
 import gymnasium
 import numpy as np
 
-from sbtrpo.envs.arrays import Array, all_finite, any_true, copy, none_of, suspicious
+from sbtrpo.envs.arrays import (
+    Array,
+    Who,
+    all_finite,
+    any_true,
+    copy,
+    is_mark,
+    none_of,
+    of,
+    put,
+    restore,
+    saved,
+    suspicious,
+    which,
+)
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
@@ -57,40 +71,48 @@ class Pool:
         original = layout_rng == "original"
         self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
-        self._rows = np.arange(num_worlds)
+        device = self.physics.device
+        self.everyone: Who = np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
         self.single_action_space = gymnasium.spaces.Box(
             np.asarray(self.task.action_low), np.asarray(self.task.action_high), dtype=np.float64
         )
-        self.faults = 0
-        """Worlds that failed and were reset, since the pool was made."""
+        self._faults = xp.zeros(1, dtype=xp.int64, device=device)
         self._obs: Array | None = None
-        self._steps = xp.zeros(num_worlds, dtype=xp.int64)
+        self._steps = xp.zeros(num_worlds, dtype=xp.int64, device=device)
         self._longest = 0  # steps of the longest running episode: most steps need no closer look at the time limit
         # Over the running episodes: return, cost, goals, then the cost components; worlds last.
-        self._sums = xp.zeros((3 + len(self.task.cost_names), num_worlds))
+        self._sums = xp.zeros((3 + len(self.task.cost_names), num_worlds), dtype=xp.float64, device=device)
         self._float_dtypes = (xp.float32, xp.float64)
+
+    @property
+    def faults(self) -> int:
+        """Worlds that failed and were reset, since the pool was made."""
+        return int(self._faults[0])
 
     def reset(self, seed: int | None = None) -> tuple[Array, Info]:
         """Begin new episodes in all worlds; with a seed, from the start of that seed's streams."""
         if seed is not None:
             _check_count("seed", seed, least=0)
             self.task.seed(int(seed))
-        self._begin(self._rows)
-        self._obs = self.task.observe()
+        self._begin(self.everyone)
+        self._show(self.task.observe())
         return copy(self._obs), {}
 
-    def _begin(self, rows: Array) -> None:
-        self.task.reset(rows)
-        self._steps[rows] = 0
-        self._sums[:, rows] = 0.0
-        self._longest = int(self._xp.max(self._steps))
+    def _begin(self, who: Who) -> None:
+        self.task.reset(who)
+        put(self._steps, who, 0)
+        put(self._sums.T, who, 0.0)
+        self._longest = 0 if is_mark(who) else int(self._xp.max(self._steps))
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
         """Apply one action to each world, (N, action_dim)."""
-        outcome, failed = self.task.step(self._checked(action))
+        return self._advance(self._checked(action))
+
+    def _advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
+        outcome, failed = self.task.step(action)
         obs = self.task.observe()
         if failed is not None or suspicious(obs) or suspicious(outcome.reward):
             failed = self._isolate(outcome, obs, failed)
@@ -106,7 +128,7 @@ class Pool:
         fault = none_of(outcome.goal_met) if failed is None else failed
         terminated = none_of(fault) if outcome.terminated is None else outcome.terminated
         truncated = copy(fault)
-        if time_is_up := self._longest >= self.spec.episode_length:
+        if time_is_up := self.physics.device is not None or self._longest >= self.spec.episode_length:
             truncated |= self._steps >= self.spec.episode_length
         info: Info = {name: earned[k] for k, name in enumerate(self.task.cost_names, start=3)}
         info["goal_met"] = outcome.goal_met
@@ -115,8 +137,12 @@ class Pool:
         may_end = time_is_up or failed is not None or outcome.terminated is not None
         if may_end and any_true(ended := terminated | truncated):
             obs = self._end(ended, obs, info)
-        self._obs = obs
+        self._show(obs)
         return copy(obs), earned[0], earned[1], terminated, truncated, info
+
+    def _show(self, obs: Array) -> None:
+        """Keep the observations to act on next."""
+        self._obs = obs
 
     def _checked(self, action: Array) -> Array:
         if self._obs is None:
@@ -129,7 +155,7 @@ class Pool:
         if action.dtype not in self._float_dtypes:
             kind = type(self._steps).__name__
             raise TypeError(f"action must be a float32 or float64 {kind}, got {action.dtype}; convert it")
-        if not all_finite(self._xp, action):
+        if self.physics.device is None and not all_finite(self._xp, action):
             world = int(self._xp.nonzero(~self._xp.all(self._xp.isfinite(action), axis=1))[0][0])
             raise ValueError(f"action of world {world} is not finite: {action[world]}; check the policy's output")
         return action
@@ -142,24 +168,24 @@ class Pool:
         flags = (*outcome.violated, outcome.goal_met, outcome.terminated)
         for values in (outcome.reward, *flags, *outcome.extra.values()):
             if values is not None:
-                values[failed] = 0
+                put(values, failed, 0)
         assert self._obs is not None
-        obs[failed] = self._obs[failed]
-        self.faults += int(xp.count_nonzero(failed))
+        put(obs, failed, of(self._obs, failed))
+        self._faults += xp.count_nonzero(failed)
         return failed
 
     def _end(self, ended: Array, obs: Array, info: Info) -> Array:
         """Report the ended episodes and begin the next ones; returns the observations to go on from."""
         xp = self._xp
-        rows = xp.nonzero(ended)[0]
+        who = which(ended)
         info["final_obs"] = obs
         names = ("return", "cost", "goals", *self.task.cost_names)
         info["episode"] = {name: xp.where(ended, self._sums[k], 0.0) for k, name in enumerate(names)}
         info["episode"]["length"] = xp.where(ended, self._steps, 0)
         info["_final_obs"] = info["_episode"] = ended
-        self._begin(rows)
+        self._begin(who)
         obs = copy(obs)
-        obs[rows] = self.task.observe(rows)
+        put(obs, who, self.task.observe(who))
         return obs
 
     def state_dict(self) -> dict[str, Any]:
@@ -172,9 +198,9 @@ class Pool:
         return {
             "physics": self.physics.state_dict(),
             "task": self.task.state_dict(),
-            "obs": copy(self._obs),
-            "steps": copy(self._steps),
-            "sums": copy(self._sums),
+            "obs": saved(self._obs),
+            "steps": saved(self._steps),
+            "sums": saved(self._sums),
             "faults": np.asarray(self.faults),
         }
 
@@ -188,11 +214,12 @@ class Pool:
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
-        self._obs = copy(state["obs"])
-        self._steps[:] = state["steps"]
+        self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=self.physics.device)
+        restore(self._obs, state["obs"])
+        restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))
-        self._sums[:] = state["sums"]
-        self.faults = int(state["faults"])
+        restore(self._sums, state["sums"])
+        self._faults[0] = int(state["faults"])
 
     @property
     def last_obs(self) -> Array:
@@ -247,4 +274,8 @@ def make_pool(
         from sbtrpo.envs.foreign.pool import make_env_pool
 
         return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+    if engine != "cpu":
+        from sbtrpo.envs.gpu import GpuPool  # needs optional packages
+
+        return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep)
     return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

@@ -50,7 +50,7 @@ class Scene:
     robot: Robot
     agent: int
     """Body id of the robot."""
-    fixed: dict[str, list[int]] = field(default_factory=dict)
+    fixed: dict[str, slice] = field(default_factory=dict)
     """Body ids of the solid, immovable objects of each kind."""
     free: dict[str, slice] = field(default_factory=dict)
     """Index range of each kind with a free joint among all free objects, in qpos order."""
@@ -59,7 +59,7 @@ class Scene:
     free_qvel: int = 0
     touch: dict[str, list[TouchReading]] = field(default_factory=dict)
     """How to read the robot's contacts: one reading for each button, one for all objects of another kind."""
-    welds: list[int] = field(default_factory=list)
+    welds: slice | None = None
     """Equality ids of the gremlins' welds."""
 
 
@@ -68,14 +68,20 @@ def compile_velocity(spec: VelocitySpec) -> mujoco.MjModel:
     return RUNNER_MODELS[spec.robot]()
 
 
-def compile_navigation(spec: NavigationSpec, sleep: bool = True) -> Scene:
-    """The model of a navigation task; `sleep=False` keeps resting bodies in the solver, for comparisons."""
+def compile_navigation(spec: NavigationSpec, sleep: bool = True, mocap: bool = False) -> Scene:
+    """The model of a navigation task.
+
+    Args:
+        spec: the task.
+        sleep: whether resting bodies leave the solver until something touches them.
+        mocap: whether immovable objects are mocap bodies, for an engine in which others stand alike in all worlds.
+    """
     robot = ROBOTS[spec.robot]
     builder = _empty(robot, sleep)
     builder.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[3.5, 3.5, 0.1])
     ROBOT_BODIES[spec.robot](builder)
     for group in _solid(spec):
-        _add_objects(builder, group)
+        _add_objects(builder, group, mocap)
     readings = _add_touch_sensors(builder, spec, robot)
     model = builder.compile()
     return _locate(Scene(model, robot, model.body("agent").id), spec, readings)
@@ -109,7 +115,7 @@ def object_name(group: Group, i: int) -> str:
     return group.kind if group.count == 1 else f"{group.kind}{i}"
 
 
-def _add_objects(builder: mujoco.MjSpec, group: Group) -> None:
+def _add_objects(builder: mujoco.MjSpec, group: Group, mocap: bool) -> None:
     if group.body == "gremlin":
         # All gremlins follow one and the same motion, so one mocap body drags them all.
         builder.worldbody.add_body(name="dragger", mocap=True)
@@ -119,6 +125,8 @@ def _add_objects(builder: mujoco.MjSpec, group: Group) -> None:
         body = builder.worldbody.add_body(name=name, pos=[3.0 * (i + 1), 30.0, group.z])
         if group.body != "fixed":
             body.add_freejoint(name=name)
+        elif mocap:
+            body.mocap = True
         size = [*group.size, 0, 0][:3]
         body.add_geom(name=name, type=_GEOMS[group.shape], size=size, density=group.density or 1.0)
         if group.kind == "push_box":
@@ -203,12 +211,12 @@ def _locate(scene: Scene, spec: NavigationSpec, readings: Readings) -> Scene:
     for group in _solid(spec):
         names = [object_name(group, i) for i in range(group.count)]
         if group.body == "fixed":
-            scene.fixed[group.kind] = [model.body(name).id for name in names]
+            scene.fixed[group.kind] = slice(model.body(names[0]).id, model.body(names[-1]).id + 1)
         else:
             if not scene.free:
                 scene.free_qpos = int(model.joint(names[0]).qposadr[0])
                 scene.free_qvel = int(model.joint(names[0]).dofadr[0])
             scene.free[group.kind] = slice(num_free, num_free := num_free + group.count)
         if group.body == "gremlin":
-            scene.welds = [model.equality(name).id for name in names]
+            scene.welds = slice(model.equality(names[0]).id, model.equality(names[-1]).id + 1)
     return scene

@@ -69,7 +69,7 @@ def uniform(streams: Streams, rows: Ints, count: int) -> Floats:
     return values
 
 
-def _bits(key: Ints, position: Ints) -> Ints:
+def bits(key: Any, position: Any) -> Any:
     """SplitMix64's output number `position` (from 0) of the sequence that starts at `key`."""
     z = key + (position + 1) * _GAMMA
     z = (z ^ ((z >> 30) & 0x3FFFFFFFF)) * _MIX_1
@@ -103,12 +103,12 @@ class CounterStreams(Streams):
         # World k's key is the k-th output of a stream that starts at the seed's entropy.
         entropy = np.random.SeedSequence(seed, spawn_key=(self._purpose,))
         root = entropy.generate_state(1, np.uint64).view(np.int64)
-        self.key[:] = _bits(root, np.arange(len(self.key)))
+        self.key[:] = bits(root, np.arange(len(self.key)))
         self.position[:] = 0
 
     @override
     def peek(self, rows: Ints, count: int) -> Floats:
-        return _unit(_bits(self.key[rows, None], self.position[rows, None] + np.arange(count)))
+        return _unit(bits(self.key[rows, None], self.position[rows, None] + np.arange(count)))
 
     @override
     def advance(self, rows: Ints, count: int | Ints) -> None:
@@ -122,7 +122,7 @@ class CounterStreams(Streams):
     def fork(self, rows: Ints) -> tuple[CounterStreams, Ints]:
         """Independent streams, keyed by the next outputs of the world's own."""
         child = CounterStreams.__new__(CounterStreams)
-        child.key = _bits(self.key[rows, None], self.position[rows, None] + np.arange(self.parallel)).reshape(-1)
+        child.key = bits(self.key[rows, None], self.position[rows, None] + np.arange(self.parallel)).reshape(-1)
         child.position = np.zeros_like(child.key)
         self.advance(rows, self.parallel)
         return child, np.arange(len(child.key))

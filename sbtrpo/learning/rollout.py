@@ -113,6 +113,34 @@ class _Endings:
         }
 
 
+class _DeviceEndings(_Endings):
+    """The same for a pool on a device, which is not asked in every step which episodes ended.
+
+    All worlds' entries of all steps are kept until the end, and those of finished episodes are then picked out.
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self._dense: dict[str, Tensor] = {}
+
+    def keep(self, t: int, columns: Mapping[str, Tensor]) -> None:
+        """What all worlds would report if their episodes ended in this step."""
+        for name, values in columns.items():
+            if name not in self._dense:
+                self._dense[name] = torch.zeros((self._steps, *values.shape), dtype=values.dtype, device=values.device)
+            self._dense[name][t] = values
+
+    def pick(self, ended: Tensor, timed_out: Tensor) -> None:
+        """The finished episodes, (T, N), and those of them that were cut: this waits for the device."""
+        self.final_obs, self.final_obs_raw = (
+            [self._dense.pop(name)[timed_out]] if name in self._dense else [] for name in ("final_obs", "final_obs_raw")
+        )
+        step, world = ended.nonzero(as_tuple=True)
+        picked = {name: values[step, world] for name, values in self._dense.items()}
+        self.add({"step": step, "world": world, **picked})
+
+
 class Collector:
     """Runs a policy in a pool, epoch after epoch; episodes go on across epochs.
 

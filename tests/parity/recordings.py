@@ -13,6 +13,7 @@ import numpy as np
 
 import sbtrpo
 from sbtrpo import Pool
+from sbtrpo.envs.arrays import restore
 from sbtrpo.envs.tasks.navigation import Navigation
 
 FOLDER = Path(os.environ.get("SBTRPO_GOLDEN", Path(__file__).parent.parent / "data" / "golden"))
@@ -76,11 +77,11 @@ def episodes(task: str) -> list[dict[str, Any]]:
 class Replay:
     """A pool with one world for each step of a recording, to be filled with recorded states."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, engine: str = "cpu") -> None:
         self.recording = recording
-        self.pool: Pool = sbtrpo.make_pool(recording.task, num_worlds=len(recording), sleep=False)
+        self.pool: Pool = sbtrpo.make_pool(recording.task, num_worlds=len(recording), sleep=False, engine=engine)
         self.pool.reset()
-        self.rows = np.arange(len(recording))
+        self.rows = self.pool.everyone
 
     @property
     def task(self) -> Any:
@@ -88,7 +89,7 @@ class Replay:
 
     def place(self) -> None:
         """Give every world the recorded layout."""
-        r, n = self.recording, len(self.rows)
+        r, n = self.recording, len(self.recording)
         xy = np.concatenate([r["agent_xy"][None], r["layout_xy"]])
         turns = np.concatenate([r["agent_rot"][None], r["layout_rot"]])
         self.task.place(self.rows, np.tile(xy, (n, 1, 1)), np.tile(turns, (n, 1)))
@@ -98,10 +99,11 @@ class Replay:
     def load(self, qpos: Any, qvel: Any, time: Any, mocap: Any, ctrl: Any) -> None:
         """Write states, one for each world, and compute what follows from them."""
         physics = self.pool.physics
-        physics.qpos[:], physics.qvel[:], physics.time[:] = qpos, qvel, time
+        for array, values in ((physics.qpos, qpos), (physics.qvel, qvel), (physics.time, time)):
+            restore(array, values)
         if mocap.shape[1]:
-            physics.batch.bind("mocap_pos")[:, 0] = mocap[:, 0]
-        physics.ctrl[:] = np.clip(ctrl, -1, 1)
+            restore(physics.dragger, mocap[:, 0])
+        restore(physics.ctrl, np.broadcast_to(np.clip(ctrl, -1, 1), physics.ctrl.shape))
         physics.forward()
         if isinstance(self.task, Navigation):
             self.task.refresh()
@@ -131,18 +133,18 @@ class Replay:
         if "first_goal_xy" in r:
             goal = self.task.slices["goal"].start
             start = np.append(r["layout_xy"][goal], r["layout_z"][goal])
-            worlds.objects[:, goal] = r.before("goal_pos", start)
+            restore(worlds.objects[:, goal], r.before("goal_pos", start))
         if "goal_button" in r:
-            worlds.target[:] = r.before("goal_button", r["reset_goal_button"])
-            worlds.timer[:] = r.before("button_timer", 0)
+            restore(worlds.target, r.before("goal_button", r["reset_goal_button"]))
+            restore(worlds.timer, r.before("button_timer", 0))
         self.task.refresh()
 
     def aim_after(self) -> None:
         """The targets after each step."""
         r, worlds = self.recording, self.task.worlds
         if "first_goal_xy" in r:
-            worlds.objects[:, self.task.slices["goal"].start] = r["goal_pos"]
+            restore(worlds.objects[:, self.task.slices["goal"].start], r["goal_pos"])
         if "goal_button" in r:
-            worlds.target[:] = r["goal_button"]
-            worlds.timer[:] = r["button_timer"]
+            restore(worlds.target, r["goal_button"])
+            restore(worlds.timer, r["button_timer"])
         self.task.refresh()

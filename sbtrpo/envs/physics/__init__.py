@@ -7,14 +7,16 @@ from typing import Any
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.physics.cpu import CpuPhysics
 
-ENGINES = ("cpu",)
+ENGINES = ("cpu", "gpu", "gpu-on-cpu")
 
 
 def make_physics(engine: str, model: Any, num_worlds: int, threads: int) -> Physics:
     """An engine by name."""
-    if engine not in ENGINES:
-        raise ValueError(f"engine {engine!r} is not installed; use engine='cpu', which runs on all cores")
-    return CpuPhysics(model, num_worlds, threads)
+    if engine == "cpu":
+        return CpuPhysics(model, num_worlds, threads)
+    from sbtrpo.envs.physics.gpu import GpuPhysics  # needs optional packages
+
+    return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu")
 
 
 __all__ = ["ENGINES", "CpuPhysics", "Physics", "make_physics"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, Who
 
 
 class Physics(Protocol):
@@ -18,6 +18,8 @@ class Physics(Protocol):
     xp: Any
     model: Any
     num_worlds: int
+    device: str | None
+    """Where the arrays are tensors, on which nothing waits; None for NumPy's."""
     qpos: Array
     """(N, nq), writable."""
     qvel: Array
@@ -26,6 +28,8 @@ class Physics(Protocol):
     """(N, nu), writable."""
     time: Array
     """(N,), writable."""
+    dragger: Array
+    """(N, 3), writable: where the body stands that drags gremlins, if there are any."""
     sensordata: Array
     """(N, nsensordata)"""
     xpos: Array
@@ -58,14 +62,14 @@ class Physics(Protocol):
             A mask (N,) of the worlds that failed, or None when all is well. A failed world must be reset.
         """
 
-    def reset(self, rows: Array) -> None:
+    def reset(self, who: Who) -> None:
         """Put these worlds into the model's initial state, with their model fields.
 
         The caller then sets qpos and calls `forward`.
         """
 
-    def forward(self, rows: Array | None = None) -> None:
-        """Compute everything that follows from the state."""
+    def forward(self, who: Who | None = None) -> None:
+        """Compute everything that follows from the state, of these worlds at least."""
 
     def state_dict(self) -> dict[str, Any]:
         """All worlds' state as arrays. Taking it wakes sleeping bodies, because sleep cannot be restored."""

@@ -37,6 +37,8 @@ def _keep_log_file_out_of_the_way() -> None:
 class CpuPhysics(Physics):
     """N worlds on the CPU."""
 
+    device = None
+
     def __init__(self, model: mujoco.MjModel, num_worlds: int, threads: int = 0) -> None:
         _keep_log_file_out_of_the_way()
         self.xp: Any = xp
@@ -50,6 +52,8 @@ class CpuPhysics(Physics):
         self.sensordata = self.batch.bind("sensordata")
         self.xpos = self.batch.bind("xpos")
         self.xmat = self.batch.bind("xmat").reshape(num_worlds, -1, 3, 3)
+        if model.nmocap:
+            self.dragger = self.batch.bind("mocap_pos")[:, 0]
         self._fields: dict[str, NDArray[np.float64]] = {}
         self._warnings = self.batch.warning
         self._seen = self._warnings.copy()

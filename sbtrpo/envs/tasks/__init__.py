@@ -38,7 +38,7 @@ def make_task(
         model = compile_velocity(spec)
         physics = make_physics(engine, model, num_worlds, threads)
         return Velocity(spec, model, physics, seed, original), physics
-    scene = compile_navigation(spec, sleep)
+    scene = compile_navigation(spec, sleep, mocap=engine != "cpu")
     physics = make_physics(engine, scene.model, num_worlds, threads)
     return OBJECTIVES[spec.objective](spec, scene, physics, seed, original), physics
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, Who
 
 
 @dataclass
@@ -39,13 +39,13 @@ class Task(Protocol):
     def seed(self, seed: int) -> None:
         """Start the random streams anew."""
 
-    def reset(self, rows: Array) -> None:
+    def reset(self, who: Who) -> None:
         """Begin new episodes in these worlds."""
 
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
         """Apply an action (N, action_dim); returns what it earned and the mask of failed worlds, if any."""
 
-    def observe(self, rows: Array | None = None) -> Array:
+    def observe(self, who: Who | None = None) -> Array:
         """Observations of these worlds (of all when None): (n, observation_size)."""
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
-from sbtrpo.envs.arrays import Array
-from sbtrpo.envs.streams import Ints
+from sbtrpo.envs.arrays import Array, Who, of, put
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.tasks.worlds import Worlds
 
@@ -33,7 +31,7 @@ class Circle(Navigation):
         return 0.1 * tangential / (1 + xp.abs(radius - ring)), self.progress(worlds)[1]
 
     @override
-    def retarget(self, rows: Ints, places: Array) -> Any:
+    def retarget(self, who: Who, places: Array) -> Any:
         """The ring stays, and stands at the exact origin whatever was drawn for it."""
-        self.worlds.objects[rows, self.slices["circle"], :2] = 0.0
-        return np.ones(len(rows), bool)
+        put(self.worlds.objects[:, self.slices["circle"], :2], who, 0.0)
+        return of(self.worlds.timer, who) > -1

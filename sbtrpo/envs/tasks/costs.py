@@ -62,7 +62,7 @@ class TouchesWrongButton(Cost):
     @override
     def __call__(self, xp: Any, worlds: Worlds) -> Array:
         pressed = pressed_buttons(xp, worlds, self.buttons)
-        wrong = xp.arange(len(self.buttons)) != worlds.target[:, None]
+        wrong = xp.arange(len(self.buttons), device=worlds.target.device) != worlds.target[:, None]
         return any_of(pressed & wrong) & (worlds.timer == 0)
 
 

@@ -14,13 +14,26 @@ import numpy as np
 from typing_extensions import override
 
 from sbtrpo.envs import layout
-from sbtrpo.envs.arrays import Array, any_true, clip, copy, none_of, reverse_axes, to_numpy, yaw_quaternion
+from sbtrpo.envs.arrays import (
+    Array,
+    Who,
+    any_true,
+    clip,
+    copy,
+    none_of,
+    of,
+    put,
+    restore,
+    reverse_axes,
+    saved,
+    which,
+    yaw_quaternion,
+)
 from sbtrpo.envs.lidar import BINS, ego, first_bins, lidar
 from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.scene import Scene
 from sbtrpo.envs.spec import NavigationSpec
-from sbtrpo.envs.streams import Ints, make_streams
 from sbtrpo.envs.tasks.base import Outcome, Task
 from sbtrpo.envs.tasks.costs import Cost, cost_functions
 from sbtrpo.envs.tasks.worlds import Worlds
@@ -42,8 +55,7 @@ class Navigation(Task, ABC):
         self._like = {"dtype": physics.qpos.dtype, "device": physics.qpos.device}
         self.slices = spec.slices()
         self.goal_radius = spec.group("goal").radius if spec.has("goal") else 0.0
-        layout_streams, self.streams = make_streams(n, seed, "mt19937" if original else None)
-        self.layouts = layout.Layouts(spec, layout_streams, n)
+        self.layouts, self.streams = layout.make_layouts(spec, n, seed, original, physics.device)
 
         num_free = sum(spec.group(kind).count for kind in scene.free)
         free_end = scene.free_qpos + 7 * num_free
@@ -90,16 +102,13 @@ class Navigation(Task, ABC):
         worlds.to_go[:] = to_go
         return reward, met
 
-    def retarget(self, rows: Ints, places: Array) -> Any:
+    def retarget(self, who: Who, places: Array) -> Any:
         """Choose a new target; `places` (n, 1 + M, 2) is where robot and objects stand. Returns who found one."""
         goal = self.slices["goal"].start
-        things, keepouts = self.layouts.things, self.layouts.keepouts
-        keep = [k for k in range(len(things)) if k != goal + 1]
-        xy, placed = layout.draw_place(
-            things[goal + 1], self.streams, rows, to_numpy(places[:, keep]), keepouts[keep], layout.TARGET_ATTEMPTS
-        )
+        xy, placed = self.layouts.draw_target(goal + 1, self.streams, who, places)
         # Where no place was found the episode ends, and its last observation still shows the old goal.
-        self.worlds.objects[rows[placed], goal, :2] = self.xp.asarray(xy[placed], **self._like)
+        mark = self.worlds.objects[:, goal, :2]
+        put(mark, who, self.xp.where(placed[:, None], self.xp.asarray(xy, **self._like), of(mark, who)))
         return placed
 
     @override
@@ -110,59 +119,52 @@ class Navigation(Task, ABC):
     # ---- episodes ----------------------------------------------------------------------------------------------
 
     @override
-    def reset(self, rows: Ints) -> None:
-        xy, turns = self.layouts.take(rows)
-        self.place(rows, xy, turns)
-        placed = self.retarget(rows, xy)
-        if not placed.all():
-            raise layout.LayoutError(
-                f"{self.spec.id}: no room for the goal after {layout.TARGET_ATTEMPTS} attempts;"
-                " use fewer objects, smaller keepouts or a larger extent"
-            )
-        self.begin(rows)
+    def reset(self, who: Who) -> None:
+        xy, turns = self.layouts.take(who)
+        self.place(who, xy, turns)
+        self.layouts.check(self.retarget(who, xy))
+        self.begin(who)
 
-    def place(self, rows: Ints, xy: Array, turns: Array) -> None:
+    def place(self, who: Who, xy: Array, turns: Array) -> None:
         """Write places (n, 1 + M, 2) and rotations (n, 1 + M) of robot and objects into the engine."""
         xp, scene, physics = self.xp, self.scene, self.physics
         xy, turns = xp.asarray(xy, **self._like), xp.asarray(turns, **self._like)
         quaternions = yaw_quaternion(xp, turns)
         heights = [group.z for group in self.spec.groups for _ in range(group.count)]
-        self.worlds.objects[rows] = xp.concat(
-            [xy[:, 1:], xp.broadcast_to(xp.asarray(heights, **self._like)[:, None], (len(rows), len(heights), 1))],
-            axis=2,
-        )
-        objects = self.worlds.objects[rows]
+        heights = xp.broadcast_to(xp.asarray(heights, **self._like)[:, None], (len(xy), len(heights), 1))
+        objects = xp.concat([xy[:, 1:], heights], axis=2)
+        put(self.worlds.objects, who, objects)
 
         if not scene.robot.free:  # its joints are relative to the body's start pose
-            physics.field("body_pos")[rows, scene.agent, :2] = xy[:, 0]
-            physics.field("body_quat")[rows, scene.agent] = quaternions[:, 0]
+            put(physics.field("body_pos")[:, scene.agent, :2], who, xy[:, 0])
+            put(physics.field("body_quat")[:, scene.agent], who, quaternions[:, 0])
         for kind, bodies in scene.fixed.items():
-            physics.field("body_pos")[rows[:, None], bodies] = objects[:, self.slices[kind]]
-            physics.field("body_quat")[rows[:, None], bodies] = quaternions[:, 1:][:, self.slices[kind]]
-        if scene.welds:
-            welds, gremlins = np.asarray(scene.welds), self.slices["gremlins"]
-            physics.field("eq_data")[rows[:, None], welds, 3:6] = objects[:, gremlins]
-            physics.field("eq_data")[rows[:, None], welds, 6:10] = quaternions[:, 1:][:, gremlins]
+            put(physics.field("body_pos")[:, bodies], who, objects[:, self.slices[kind]])
+            put(physics.field("body_quat")[:, bodies], who, quaternions[:, 1:][:, self.slices[kind]])
+        if scene.welds is not None:
+            gremlins, data = self.slices["gremlins"], physics.field("eq_data")[:, scene.welds]
+            put(data[:, :, 3:6], who, objects[:, gremlins])
+            put(data[:, :, 6:10], who, quaternions[:, 1:][:, gremlins])
 
-        physics.reset(rows)
+        physics.reset(who)
         if scene.robot.free:
-            physics.qpos[rows, :2] = xy[:, 0]
-            physics.qpos[rows, 2] = scene.robot.z
-            physics.qpos[rows, 3:7] = quaternions[:, 0]
+            put(physics.qpos[:, :2], who, xy[:, 0])
+            put(physics.qpos[:, 2], who, scene.robot.z)
+            put(physics.qpos[:, 3:7], who, quaternions[:, 0])
         for kind, among in self.scene.free.items():
-            self._free_qpos[rows, among, :3] = objects[:, self.slices[kind]]
-            self._free_qpos[rows, among, 3:] = quaternions[:, 1:][:, self.slices[kind]]
+            put(self._free_qpos[:, among, :3], who, objects[:, self.slices[kind]])
+            put(self._free_qpos[:, among, 3:], who, quaternions[:, 1:][:, self.slices[kind]])
 
-    def begin(self, rows: Ints) -> None:
+    def begin(self, who: Who) -> None:
         """Begin episodes in the state that is now in the engine."""
-        self.physics.forward(rows)
-        self.worlds.timer[rows] = 0
+        self.physics.forward(who)
+        put(self.worlds.timer, who, 0)
         self.refresh()
-        self.remember(rows)
+        self.remember(who)
 
-    def remember(self, rows: Ints) -> None:
+    def remember(self, who: Who) -> None:
         """Store the distance to go, from which the next step's reward is measured."""
-        self.worlds.to_go[rows] = self.progress(self.worlds.at(rows))[0]
+        put(self.worlds.to_go, who, self.progress(self.worlds.at(who))[0])
 
     def refresh(self) -> None:
         """Read from the engine where the free objects and the robot are."""
@@ -186,7 +188,7 @@ class Navigation(Task, ABC):
 
     def gremlin_path(self) -> Array | None:
         """Where the body that drags the gremlins stands before each substep: (N, substeps, 3)."""
-        if not self.scene.welds:
+        if self.scene.welds is None:
             return None
         xp = self.xp
         t = self.physics.time[:, None] + self._substep
@@ -203,25 +205,26 @@ class Navigation(Task, ABC):
             worlds.timer -= 1 * (worlds.timer > 0)
         terminated = None
         if any_true(met):
-            rows = to_numpy(xp.nonzero(met)[0])
-            placed = self.renew(rows)
-            if not placed.all():
+            who = which(met)
+            placed = self.renew(who)
+            if any_true(~placed):
                 terminated = none_of(met)
-                terminated[rows[~placed]] = True
+                put(terminated, who, ~placed)
         return Outcome(reward, violated, met, terminated)
 
-    def renew(self, rows: Ints) -> Any:
+    def renew(self, who: Who) -> Any:
         """Give new targets to worlds that reached theirs. Returns who got one."""
-        places = self.xp.concat([self.worlds.position[rows, None, :2], self.worlds.objects[rows, :, :2]], axis=1)
-        placed = self.retarget(rows, places)
+        worlds = self.worlds
+        places = self.xp.concat([of(worlds.position, who)[:, None, :2], of(worlds.objects, who)[:, :, :2]], axis=1)
+        placed = self.retarget(who, places)
         self.refresh()
-        self.remember(rows)
+        self.remember(who)
         return placed
 
     @override
-    def observe(self, rows: Array | None = None) -> Array:
+    def observe(self, who: Who | None = None) -> Array:
         """Sensors, then one lidar for each kind in view."""
-        worlds = self.worlds if rows is None else self.worlds.at(rows)
+        worlds = self.worlds if who is None else self.worlds.at(who)
         robot = self.scene.robot
         x, y = ego(worlds.offset, worlds.position[:, 2] if robot.free else None, worlds.frame)
         distance = self.xp.sqrt(x * x + y * y if robot.free else worlds.squared.T)
@@ -235,13 +238,13 @@ class Navigation(Task, ABC):
 
     @override
     def state_dict(self) -> dict[str, Any]:
-        memory = {name: copy(getattr(self.worlds, name)) for name in _MEMORY}
+        memory = {name: saved(getattr(self.worlds, name)) for name in _MEMORY}
         return {**memory, "streams": self.streams.state_dict(), "layouts": self.layouts.state_dict()}
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in _MEMORY:
-            getattr(self.worlds, name)[:] = state[name]
+            restore(getattr(self.worlds, name), state[name])
         self.streams.load_state_dict(state["streams"])
         self.layouts.load_state_dict(state["layouts"])
         self.refresh()

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
-from sbtrpo.envs.arrays import Array
-from sbtrpo.envs.streams import Ints
+from sbtrpo.envs.arrays import Array, Who, of
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.tasks.worlds import Worlds
 
@@ -37,6 +35,6 @@ class Run(Navigation):
         return SCALE * gained, never
 
     @override
-    def retarget(self, rows: Ints, places: Array) -> Any:
+    def retarget(self, who: Who, places: Array) -> Any:
         """There is nothing to choose."""
-        return np.ones(len(rows), bool)
+        return of(self.worlds.timer, who) > -1

@@ -9,12 +9,12 @@ from typing import Any
 import mujoco
 from typing_extensions import override
 
-from sbtrpo.envs.arrays import Array, clip, copy, none_of
+from sbtrpo.envs.arrays import Array, Who, clip, copy, none_of, of, put, restore, saved
 from sbtrpo.envs.observation import observation_size, observation_slices
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.robots import RUNNERS, Runner
 from sbtrpo.envs.spec import VelocitySpec
-from sbtrpo.envs.streams import Ints, make_streams, uniform
+from sbtrpo.envs.streams import Streams, make_streams, uniform
 from sbtrpo.envs.tasks.base import Outcome, Task
 from sbtrpo.envs.tasks.noise import normal
 
@@ -50,6 +50,15 @@ def _place_reader(xp: Any, robot: Runner, model: mujoco.MjModel, physics: Physic
     return lambda: xp.sum(bodies[:, :, :2] * share[:, None], axis=1)
 
 
+def _streams(physics: Physics, seed: int, original: bool) -> Streams:
+    """The random streams of what happens in episodes."""
+    if physics.device is not None:
+        from sbtrpo.envs.draws import tensor_streams  # needs the engine of that device
+
+        return tensor_streams(physics.num_worlds, seed, physics.device)[1]
+    return make_streams(physics.num_worlds, seed, "pcg64" if original else None)[1]
+
+
 class Velocity(Task):
     """A running robot."""
 
@@ -57,7 +66,7 @@ class Velocity(Task):
         xp = physics.xp
         self.spec, self.physics, self.xp = spec, physics, xp
         self.robot = robot = RUNNERS[spec.robot]
-        _, self.streams = make_streams(physics.num_worlds, seed, "pcg64" if original else None)
+        self.streams = _streams(physics, seed, original)
         self.cost_names: tuple[str, ...] = ("cost_velocity",)
         like = {"dtype": physics.qpos.dtype, "device": physics.qpos.device}
         self._reference = xp.asarray(model.qpos0, **like)
@@ -82,32 +91,38 @@ class Velocity(Task):
         self.streams.seed(seed)
 
     @override
-    def reset(self, rows: Ints) -> None:
+    def reset(self, who: Who) -> None:
         """The reference pose at rest, with noise in positions and velocities."""
         xp, spec, physics, nq = self.xp, self.spec, self.physics, len(self._reference)
         if spec.normal_velocities:
-            draws = 2 * uniform(self.streams, rows, nq) - 1
-            velocities = normal(self.streams, rows, self._num_velocities)
+            draws = 2 * uniform(self.streams, who, nq) - 1
+            velocities = normal(self.streams, who, self._num_velocities)
         else:
-            draws = 2 * uniform(self.streams, rows, nq + self._num_velocities) - 1
+            draws = 2 * uniform(self.streams, who, nq + self._num_velocities) - 1
             draws, velocities = draws[:, :nq], draws[:, nq:]
         like = {"dtype": self._reference.dtype, "device": self._reference.device}
         qpos = self._reference + spec.noise * xp.asarray(draws, **like)
         if (turn := self.robot.quaternion) is not None:
             qpos[:, turn] /= xp.sqrt(xp.sum(qpos[:, turn] ** 2, axis=1))[:, None]
-        physics.reset(rows)
-        physics.qpos[rows] = qpos
-        physics.qvel[rows] = spec.noise * xp.asarray(velocities, **like)
-        physics.forward(rows)
-        self._keep(rows)
+        physics.reset(who)
+        put(physics.qpos, who, qpos)
+        put(physics.qvel, who, spec.noise * xp.asarray(velocities, **like))
+        if self._needs_forward or physics.device is None:
+            physics.forward(who)
+        self._keep(who)
 
-    def _keep(self, rows: Any = slice(None)) -> None:
+    @property
+    def _needs_forward(self) -> bool:
+        """Whether anything is read that the engine derives from the state."""
+        return self._read_place is not None or bool(self._fields)
+
+    def _keep(self, who: Who = slice(None)) -> None:
         """Copy what the last substep left in the engine, before the engine computes anything else."""
         if self._read_place is not None:
-            self._position[rows] = self._read_place()[rows]
+            put(self._position, who, of(self._read_place(), who))
         for field, left in zip(self._fields, self._left, strict=True):
             if left is not None:
-                left[rows] = field[rows]
+                put(left, who, of(field, who))
 
     @override
     def step(self, action: Array) -> tuple[Outcome, Array | None]:
@@ -135,13 +150,13 @@ class Velocity(Task):
         return Outcome(reward, [too_fast], none_of(too_fast), fallen, extra), failed
 
     @override
-    def observe(self, rows: Array | None = None) -> Array:
+    def observe(self, who: Who | None = None) -> Array:
         """qpos without its first entries, qvel, and for some robots what the engine computes from them."""
         qpos, qvel = self.physics.qpos, self.physics.qvel
         columns = [qpos[:, self.robot.unseen :], qvel]
         columns += [field if left is None else left for field, left in zip(self._fields, self._left, strict=True)]
-        if rows is not None:
-            columns = [column[rows] for column in columns]
+        if who is not None:
+            columns = [of(column, who) for column in columns]
         if math.isfinite(limit := self.robot.velocity_limit):
             columns[1] = clip(self.xp, columns[1], -limit, limit)
         return self.xp.concat(columns, axis=1)
@@ -150,10 +165,10 @@ class Velocity(Task):
     def state_dict(self) -> dict[str, Any]:
         """The random streams, and what is not in the engine's state."""
         state: dict[str, Any] = {"streams": self.streams.state_dict()}
-        return state if self._read_place is None else {**state, "position": copy(self._position)}
+        return state if self._read_place is None else {**state, "position": saved(self._position)}
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.streams.load_state_dict(state["streams"])
         if self._read_place is not None:
-            self._position[:] = state["position"]
+            restore(self._position, state["position"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from sbtrpo.envs.arrays import Array
+from sbtrpo.envs.arrays import Array, Who, of
 
 
 @dataclasses.dataclass
@@ -32,6 +32,6 @@ class Worlds:
     timer: Array
     """(N,) int, steps for which the buttons stay dark."""
 
-    def at(self, rows: Array) -> Worlds:
-        """A copy of these rows."""
-        return Worlds(*(getattr(self, field.name)[rows] for field in dataclasses.fields(self)))
+    def at(self, who: Who) -> Worlds:
+        """The entries of these worlds."""
+        return Worlds(*(of(getattr(self, field.name), who) for field in dataclasses.fields(self)))

@@ -1,0 +1,173 @@
+"""The GPU engine: MuJoCo Warp, thousands of worlds in single precision. It also runs on the CPU, slowly, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import array_api_compat.torch as xp
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import torch
+import warp as wp
+from torch import Tensor
+from typing_extensions import override
+
+from sbtrpo.envs.arrays import Who, put, restore, saved
+from sbtrpo.envs.physics.base import Physics
+
+_State = mujoco.mjtState
+_Overflow = mjw.OverflowType
+LOSSES = int(
+    _Overflow.NEFC | _Overflow.NJMAX_NNZ | _Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD
+    | _Overflow.CONTACT_MATCH | _Overflow.EPA_HORIZON
+)  # fmt: skip
+"""Overflows in which contacts are lost: such a step is none of the task's. (Others only stop an iteration early.)"""
+FIELDS = ("body_pos", "body_quat", "eq_data")
+"""Fields of the model that may have a value for each world."""
+
+
+class GpuPhysics(Physics):
+    """N worlds on a device.
+
+    Args:
+        model: compiled with immovable objects as mocap bodies.
+        num_worlds: N.
+        device: "cuda", or "cpu" for tests.
+        contacts: the most contacts of a world, on average over all worlds.
+        rows: the most constraint rows of a world.
+    """
+
+    def __init__(
+        self, model: mujoco.MjModel, num_worlds: int, device: str = "cuda", contacts: int = 0, rows: int = 0
+    ) -> None:
+        self.xp: Any = xp
+        self.model, self.num_worlds, self.device = model, num_worlds, device
+        if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
+            model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # Warp has no other that converges as far
+        self._place = wp.get_device(device)
+        if not contacts:
+            contacts, rows = capacities(model)
+        with wp.ScopedDevice(self._place):
+            self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
+            self.data = mjw.make_data(model, num_worlds, nconmax=contacts or None, njmax=rows or None)
+        self.warp_model.opt.warn_overflow = 0
+        self.warp_model.opt.run_rne_postconstraint = bool(model.nsensor)
+        self._fields = {name: wp.to_torch(getattr(self.warp_model, name)) for name in _batched(model)}
+        d = self.data
+        self.qpos, self.qvel, self.ctrl, self.time = (wp.to_torch(a) for a in (d.qpos, d.qvel, d.ctrl, d.time))
+        self.sensordata, self.xpos, self.xmat = (wp.to_torch(a) for a in (d.sensordata, d.xpos, d.xmat))
+        self._overflow = wp.to_torch(d.overflow)
+        self._warmstart = wp.to_torch(d.qacc_warmstart)
+        self._mocap_pos, self._mocap_quat = wp.to_torch(d.mocap_pos), wp.to_torch(d.mocap_quat)
+        self._start = torch.tensor(model.qpos0, dtype=self.qpos.dtype, device=device)
+        self._mocap_bodies = [int(body) for body in np.flatnonzero(model.body_mocapid >= 0)]
+        if model.neq:
+            self.dragger = self._mocap_pos[:, model.body("dragger").mocapid[0]]
+        self._still = [body for body in self._mocap_bodies if model.body(body).name != "dragger"]
+        self._parts: dict[Any, Tensor] = {
+            _State.mjSTATE_TIME: self.time,
+            _State.mjSTATE_QPOS: self.qpos,
+            _State.mjSTATE_QVEL: self.qvel,
+            _State.mjSTATE_WARMSTART: self._warmstart,
+            _State.mjSTATE_CTRL: self.ctrl,
+        }
+        self._layout = _state_layout(model)
+        self._stand()
+        self.forward()
+
+    @override
+    def field(self, name: str) -> Tensor:
+        return self._fields[name]
+
+    @override
+    def output(self, name: str) -> Tensor:
+        tensor: Tensor = wp.to_torch(getattr(self.data, name))
+        return tensor
+
+    @override
+    def step(
+        self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
+    ) -> Tensor:
+        self._overflow.zero_()
+        with wp.ScopedDevice(self._place):
+            for k in range(substeps):
+                if mocap is not None:
+                    self.dragger.copy_(mocap[:, k])
+                mjw.step(self.warp_model, self.data)
+            if between is not None:
+                between()
+            if forward:
+                mjw.forward(self.warp_model, self.data)
+        lost = (self._overflow & LOSSES) != 0
+        return lost | ~(torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1))
+
+    @override
+    def reset(self, who: Who) -> None:
+        put(self.qpos, who, self._start.expand_as(self.qpos))
+        for array in (self.qvel, self.ctrl, self.time, self._warmstart):
+            put(array, who, 0.0)
+        self._stand()
+
+    def _stand(self) -> None:
+        """Put the immovable objects where the fields of the model say."""
+        for body in self._still:
+            number = int(self.model.body_mocapid[body])
+            self._mocap_pos[:, number] = self._fields["body_pos"][:, body]
+            self._mocap_quat[:, number] = self._fields["body_quat"][:, body]
+
+    @override
+    def forward(self, who: Who | None = None) -> None:
+        with wp.ScopedDevice(self._place):
+            mjw.forward(self.warp_model, self.data)
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        """As the CPU engine saves it, in double precision."""
+        state = np.zeros((self.num_worlds, sum(size for _, size in self._layout)))
+        start = 0
+        for kind, size in self._layout:
+            if kind in self._parts:
+                state[:, start : start + size] = saved(self._parts[kind]).reshape(self.num_worlds, size)
+            elif kind == _State.mjSTATE_EQ_ACTIVE:
+                state[:, start : start + size] = self.model.eq_active0
+            start += size
+        return {"state": state, "fields": {name: saved(values) for name, values in self._fields.items()}}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, values in state["fields"].items():
+            restore(self._fields[name], values)
+        start = 0
+        for kind, size in self._layout:
+            if kind in self._parts:
+                part = self._parts[kind]
+                restore(part, state["state"][:, start : start + size].reshape(part.shape))
+            start += size
+        self._stand()
+        self.forward()
+
+
+def capacities(model: mujoco.MjModel) -> tuple[int, int]:
+    """Room for contacts, on average over worlds, and for constraint rows of one world."""
+    boxes = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & (model.body_weldid[model.geom_bodyid] > 0)))
+    contacts = 16 + 8 * boxes
+    return contacts, 10 * contacts + 6 * model.neq + 2 * model.njnt
+
+
+def _state_layout(model: mujoco.MjModel) -> list[tuple[Any, int]]:
+    """The parts of a state as the CPU engine saves it, in order, and their sizes.
+
+    There only the dragger of gremlins is a mocap body.
+    """
+    whole = _State.mjSTATE_INTEGRATION.value
+    bits = [1 << k for k in range(whole.bit_length()) if whole & (1 << k)]
+    sizes = {_State(bit): mujoco.mj_stateSize(model, bit) for bit in bits}
+    dragged = int(model.neq > 0)
+    sizes[_State.mjSTATE_MOCAP_POS], sizes[_State.mjSTATE_MOCAP_QUAT] = 3 * dragged, 4 * dragged
+    return list(sizes.items())
+
+
+def _batched(model: mujoco.MjModel) -> list[str]:
+    return [name for name in FIELDS if name != "eq_data" or model.neq]
