@@ -261,6 +261,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
+    for sentence in written.alarms:
+        print(f"sbtrpo: {sentence}", file=sys.stderr)
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)
