@@ -79,7 +79,11 @@ class Pool:
         self.single_action_space = gymnasium.spaces.Box(
             np.asarray(self.task.action_low), np.asarray(self.task.action_high), dtype=np.float64
         )
+        self.env_action_space = self.single_action_space
+        """What one environment by itself takes."""
         self._faults = xp.zeros(1, dtype=xp.int64, device=device)
+        self.last_error = "the simulation diverged"
+        """What was wrong with the last of the worlds that failed."""
         self._obs: Array | None = None
         self._steps = xp.zeros(num_worlds, dtype=xp.int64, device=device)
         self._longest = 0  # steps of the longest running episode: most steps need no closer look at the time limit

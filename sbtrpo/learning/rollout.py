@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sbtrpo.config.run import Faulted
 from sbtrpo.envs import Pool
+from sbtrpo.envs.faults import Tolerance
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form, NumpyForm, TorchForm, acting_form, to_numpy
 from sbtrpo.nets.policy import Policy
@@ -49,9 +51,14 @@ class Rollout:
     final_obs_raw: Tensor
     """(E, obs_dim) the same as the environment gave them."""
     episodes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Finished episodes: step, world, return, cost, length, goals, cost components; where constraints are not
-    the total cost also `constraint_<name>`, the cost of each; one entry each."""
+    """Finished episodes: step, world, return, cost, length, goals, cost components, faulted; where constraints are
+    not the total cost also `constraint_<name>`, the cost of each; one entry each."""
     faults: int = 0
+
+    @property
+    def faulted(self) -> NDArray[np.bool_]:
+        """Which of the finished episodes a fault has cut."""
+        return self.episodes.get("faulted", np.zeros(0, np.bool_))
 
     @property
     def reward(self) -> Tensor:
@@ -151,6 +158,8 @@ class Collector:
         generator: of the actions' noise, on the CPU: on every device the same actions follow, but for rounding.
         constraints: what costs are told apart; the pool's cost alone if left out.
         form: of the policy's arrays; by the number of worlds if left out.
+        faulted: "unsafe": a faulted step costs 1 in every constraint, and so does its episode; "apart": nothing.
+        final: whether last observations of truncated episodes are wanted.
     """
 
     def __init__(
@@ -160,10 +169,14 @@ class Collector:
         generator: torch.Generator,
         constraints: Constraints | None = None,
         form: Form | None = None,
+        faulted: Faulted = "unsafe",
+        final: bool = True,
     ) -> None:
         self.pool, self.policy, self.generator, self.constraints = pool, policy, generator, constraints
         self._count = 1 if constraints is None else len(constraints.names)
         self._told_apart = constraints is not None and constraints.names != TOTAL_ONLY
+        self._faults_cost, self._tolerance = faulted == "unsafe", Tolerance(pool.num_worlds)
+        self._final = final
         self._pool_device: torch.device | None = None
         """Where the pool's tensors are; None while it gives NumPy arrays."""
         self._take(form or acting_form(policy.device, pool.num_worlds))
@@ -207,13 +220,17 @@ class Collector:
         form, policy, n = self.form, self.policy, self.pool.num_worlds
         head, network, spread = policy.head, _network(policy, form), form.array(policy.log_std)
         noise = form.array(head.noise(torch, (steps, n), self.generator))
-        storage, endings, faults = _Storage(form, steps, n, 1 + self._count, policy), _Endings(), self.pool.faults
+        storage, faults, waits = _Storage(form, steps, n, 1 + self._count, policy), self.pool.faults, self._pool_device is None
+        endings = _Endings() if waits else _DeviceEndings(steps)
         for t in range(steps):
             storage.obs[t] = self._obs
             storage.time[t] = self._age
             storage.outputs[t] = network(self._obs)
             storage.action[t] = head.sample(form.xp, storage.outputs[t], spread, noise[t])
+            before = self.pool.faults if waits else 0
             result = yield self._to_pool(policy.to_env(storage.action[t]))
+            if waits:
+                self._tolerance.step(self.pool.faults - before, self.pool.last_error)
             raw, signals, storage.terminated[t], storage.truncated[t] = self._receive(result)
             for k, values in enumerate(signals):
                 storage.signals[k, t] = values
@@ -221,9 +238,15 @@ class Collector:
                     self._costs[k - 1] += form.double(values)
             self._age += 1
             self._obs = self._normalise(raw)
-            if "episode" in result[-1]:
+            if isinstance(endings, _DeviceEndings):
+                self._keep(t, result[-1], endings)
+            elif "episode" in result[-1]:
                 self._end(t, result, endings)
-        return self._rollout(storage, endings, self.pool.faults - faults)
+        faults = self.pool.faults - faults
+        if isinstance(endings, _DeviceEndings):
+            self._tolerance.step(faults, self.pool.last_error, steps)
+            endings.pick(storage.terminated | storage.truncated, storage.truncated & ~storage.terminated)
+        return self._rollout(storage, endings, faults)
 
     def _to_pool(self, action: Array) -> Array:
         """Actions where the pool takes them."""
@@ -236,6 +259,8 @@ class Collector:
         """
         raw, reward, cost, terminated, truncated, info = result
         costs = [cost] if self.constraints is None else self.constraints.costs(cost, info)
+        if self._faults_cost:
+            costs = [values + info["fault"] for values in costs]
         if isinstance(self.form, NumpyForm) or isinstance(raw, Tensor):
             return self.form.double(raw), [reward, *costs], terminated, truncated
         block = self.form.double(np.column_stack([raw, reward, *costs, terminated, truncated]))
@@ -245,10 +270,12 @@ class Collector:
     def _end(self, t: int, result: Result, endings: _Endings) -> None:
         """Take down the episodes that ended in a step."""
         _, _, _, terminated, truncated, info = result
-        world = info["_episode"]
-        ended = world.nonzero(as_tuple=True)[0] if isinstance(world, Tensor) else np.flatnonzero(world)
+        ended = np.flatnonzero(to_numpy(info["_episode"]))
         columns = {"step": np.full(len(ended), t), "world": ended}
         columns |= {name: values[ended] for name, values in info["episode"].items()}
+        columns["faulted"] = info["fault"][ended]
+        if self._faults_cost:
+            columns["cost"] = columns["cost"] + columns["faulted"]
         if self.constraints is not None and self._told_apart:
             names = [f"constraint_{name}" for name in self.constraints.names]
             columns |= dict(zip(names, self._costs[:, ended], strict=True))
@@ -258,6 +285,21 @@ class Collector:
         endings.final_obs_raw.append(timed_out)
         endings.final_obs.append(self.policy.normaliser(timed_out))
         self._age[ended] = 0
+
+    def _keep(self, t: int, info: Mapping[str, Any], endings: _DeviceEndings) -> None:
+        """Take down what all worlds would report of their episodes, on a device, where some of them ended."""
+        ended, columns = info["_episode"], dict(info["episode"])
+        columns["faulted"] = info["fault"]
+        if self._faults_cost:
+            columns["cost"] = columns["cost"] + columns["faulted"]
+        if self.constraints is not None and self._told_apart:
+            columns |= {f"constraint_{name}": self._costs[k] for k, name in enumerate(self.constraints.names)}
+        if self._final:
+            columns["final_obs_raw"] = self.form.double(info["final_obs"])
+            columns["final_obs"] = self.form.array(self.policy.normaliser(columns["final_obs_raw"]))
+        endings.keep(t, columns)
+        self._costs.masked_fill_(ended, 0)
+        self._age.masked_fill_(ended, 0)
 
     def _rollout(self, storage: _Storage, endings: _Endings, faults: int) -> Rollout:
         form, head = self.form, self.policy.head
@@ -279,14 +321,16 @@ class Collector:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, what it showed last, the noise generator, and what constraints have cost in running episodes."""
+        """The pool, what it showed last, the noise generator, and what is counted over running episodes."""
         several = {"constraint_costs": to_numpy(self._costs).copy()} if self._told_apart else {}
+        debt = {"fault_debt": self._tolerance.debt} if self._tolerance.debt else {}
         return {
             "pool": self.pool.state_dict(),
             "obs": to_numpy(self._obs).copy(),
             "age": to_numpy(self._age).copy(),
             "generator": self.generator.get_state(),
             **several,
+            **debt,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -295,6 +339,7 @@ class Collector:
         self._obs = self.form.array(np.array(state["obs"]))
         self._age[:] = self.form.double(np.array(state["age"]))
         self.generator.set_state(state["generator"])
+        self._tolerance.debt = float(state.get("fault_debt", 0.0))
         if self._told_apart:
             self._costs = self.form.double(np.array(state["constraint_costs"]))
         if not getattr(self.pool, "restores_exactly", True):  # a foreign simulator: new episodes have begun

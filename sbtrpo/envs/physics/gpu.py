@@ -151,9 +151,16 @@ class GpuPhysics(Physics):
 
 def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     """Room for contacts, on average over worlds, and for constraint rows of one world."""
-    boxes = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & (model.body_weldid[model.geom_bodyid] > 0)))
-    contacts = 16 + 8 * boxes
-    return contacts, 10 * contacts + 6 * model.neq + 2 * model.njnt
+    body = model.geom_bodyid
+    free = np.isin(model.body_jntadr, np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE))
+    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body])) - model.neq
+    car = 5 if any(model.body(k).name == "rear" for k in range(model.nbody)) else 0
+    resting = 4 * max(lying - (5 if car else 0), 0) + car
+    solid = model.nmocap + lying + model.neq > 0
+    extra = (16 if car else 8) if solid else 2
+    if not any(model.body(k).name == "agent" for k in range(model.nbody)):
+        return 16, 8 * 16
+    return resting + 2 * model.neq + 16, 10 * (resting + extra) + 6 * model.neq
 
 
 def _state_layout(model: mujoco.MjModel) -> list[tuple[Any, int]]:
