@@ -55,7 +55,12 @@ def length(xp: Any, vectors: Array) -> Array:
 
 def clip(xp: Any, x: Array, low: float, high: float) -> Array:
     """x, not below `low` and not above `high`."""
-    return xp.minimum(xp.maximum(x, low), high)
+    return x.clamp(low, high) if is_mark(x) else xp.minimum(xp.maximum(x, low), high)
+
+
+def at_least(xp: Any, x: Array, low: float) -> Array:
+    """x, not below `low`."""
+    return x.clamp(min=low) if is_mark(x) else xp.maximum(x, low)
 
 
 def copy(array: Array) -> Array:
@@ -101,6 +106,11 @@ def keep_greatest(array: Array, index: Array, values: Array) -> None:
         array.scatter_reduce_(0, index.reshape(-1), values.reshape(-1), "amax")
     else:
         np.maximum.at(array, index.reshape(-1), values.reshape(-1))
+
+
+def only(mask: Array, array: Array) -> Array:
+    """The entries where a mask is True, 0 elsewhere."""
+    return array.masked_fill(~mask, 0) if is_mark(array) else np.where(mask, array, 0)
 
 
 def suspicious(array: Array) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class GpuPool(Pool):
         self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=self.physics.device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._outputs: tuple[Any, ...] = ()
-        self._stream = torch.cuda.Stream() if self.physics.device == "cuda" else None
+        self._stream = torch.cuda.Stream() if self.physics.device == "cuda" and not os.environ.get("NOGRAPH") else None
 
     @override
     def reset(self, seed: int | None = None) -> tuple[Tensor, Info]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sbtrpo.envs.arrays import Array, copy, keep_greatest
+from sbtrpo.envs.arrays import Array, at_least, copy, keep_greatest
 
 BINS = 16
 _WIDTH = 2 * math.pi / BINS
@@ -67,7 +67,7 @@ def lidar(xp: Any, x: Array, y: Array, distance: Array, max_range: float, first:
     """
     strength = distance * (-1 / max_range)
     strength += 1.0
-    strength = xp.maximum(strength, 0.0)
+    strength = at_least(xp, strength, 0.0)
     passed = xp.atan2(y, x)
     passed *= 1 / _WIDTH
     whole = xp.floor(passed)

@@ -19,6 +19,7 @@ from sbtrpo.envs.arrays import (
     is_mark,
     none_of,
     of,
+    only,
     put,
     restore,
     saved,
@@ -180,12 +181,11 @@ class Pool:
 
     def _end(self, ended: Array, obs: Array, info: Info) -> Array:
         """Report the ended episodes and begin the next ones; returns the observations to go on from."""
-        xp = self._xp
         who = which(ended)
         info["final_obs"] = obs
         names = ("return", "cost", "goals", *self.task.cost_names)
-        info["episode"] = {name: xp.where(ended, self._sums[k], 0.0) for k, name in enumerate(names)}
-        info["episode"]["length"] = xp.where(ended, self._steps, 0)
+        info["episode"] = {name: only(ended, self._sums[k]) for k, name in enumerate(names)}
+        info["episode"]["length"] = only(ended, self._steps)
         info["_final_obs"] = info["_episode"] = ended
         self._begin(who)
         obs = copy(obs)

@@ -47,6 +47,8 @@ class GpuPhysics(Physics):
         if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # Warp has no other that converges as far
         self._place = wp.get_device(device)
+        if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order in which it is asked for
+            wp.set_stream(wp.stream_from_torch(torch.cuda.current_stream()), self._place)
         if not contacts:
             contacts, rows = capacities(model)
         with wp.ScopedDevice(self._place):
@@ -153,14 +155,14 @@ def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     """Room for contacts, on average over worlds, and for constraint rows of one world."""
     body = model.geom_bodyid
     free = np.isin(model.body_jntadr, np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE))
-    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body])) - model.neq
+    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body])) 
     car = 5 if any(model.body(k).name == "rear" for k in range(model.nbody)) else 0
     resting = 4 * max(lying - (5 if car else 0), 0) + car
     solid = model.nmocap + lying + model.neq > 0
     extra = (16 if car else 8) if solid else 2
     if not any(model.body(k).name == "agent" for k in range(model.nbody)):
         return 16, 8 * 16
-    return resting + 2 * model.neq + 16, 10 * (resting + extra) + 6 * model.neq
+    return resting + 16, 10 * (resting + extra) + 6 * model.neq
 
 
 def _state_layout(model: mujoco.MjModel) -> list[tuple[Any, int]]:

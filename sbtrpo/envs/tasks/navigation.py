@@ -78,6 +78,8 @@ class Navigation(Task, ABC):
         )
         self._costs: list[Cost] = cost_functions(spec, scene)
         self.cost_names = tuple(cost.name for cost in self._costs)
+        heights = [group.z for group in spec.groups for _ in range(group.count)]
+        self._heights = xp.reshape(xp.asarray(heights, **self._like), (-1, 1))
         self._substep = xp.arange(spec.substeps, **self._like) * scene.robot.timestep
 
         seen = [self.slices[group.kind] for group in spec.groups if group.lidar]
@@ -130,9 +132,7 @@ class Navigation(Task, ABC):
         xp, scene, physics = self.xp, self.scene, self.physics
         xy, turns = xp.asarray(xy, **self._like), xp.asarray(turns, **self._like)
         quaternions = yaw_quaternion(xp, turns)
-        heights = [group.z for group in self.spec.groups for _ in range(group.count)]
-        heights = xp.broadcast_to(xp.asarray(heights, **self._like)[:, None], (len(xy), len(heights), 1))
-        objects = xp.concat([xy[:, 1:], heights], axis=2)
+        objects = xp.concat([xy[:, 1:], xp.broadcast_to(self._heights, (len(xy), *self._heights.shape))], axis=2)
         put(self.worlds.objects, who, objects)
 
         if not scene.robot.free:  # its joints are relative to the body's start pose
