@@ -18,7 +18,8 @@ from rich.table import Table
 
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError
+from sbtrpo.errors import UserError, in_a_sentence
+from sbtrpo.files import check_writable, write_atomically
 
 if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
     from sbtrpo.runs.evaluation import Evaluation
@@ -124,6 +125,7 @@ def evaluate(
     deterministic: bool = False,
     which: str = "last",
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    out: Path | None = None,
 ) -> None:
     """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
 
@@ -133,17 +135,29 @@ def evaluate(
         seed: of the layouts and of the policy's noise; take one that training did not use.
         deterministic: act by the policy's mean instead of sampling.
         which: the checkpoint: last, best, or an epoch's number.
-        json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
+        json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
+        out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.runs import evaluation
 
+    if out is not None:
+        check_writable(out)
     result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
     text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
+    else:
+        Console().print(_evaluation_table(result))
+    if json_only and out is None:
         return
-    (run / "evaluation.json").write_text(text + "\n")
-    Console().print(_evaluation_table(result))
+    try:
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out or run / "evaluation.json", (text + "\n").encode(), alone=False)
+    except OSError as error:
+        if out is not None:
+            raise
+        print(f"sbtrpo: this is not kept ({error}); name a file for it with --out", file=sys.stderr)
 
 
 def _checkpoint(which: str) -> Any:
@@ -492,6 +506,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError) as error:
-        print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
+        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

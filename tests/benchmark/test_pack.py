@@ -40,7 +40,10 @@ def separately(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
 
 
 def folders(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
-    return [RunFolder.create(root / f"pack{k}", config).path for k, config in enumerate(configs)]
+    paths = [root / f"pack{k}" for k in range(len(configs))]
+    for path, config in zip(paths, configs, strict=True):
+        RunFolder.create(path, config).close()
+    return paths
 
 
 def assert_same(ours: Path, theirs: Path) -> None:
