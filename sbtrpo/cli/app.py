@@ -150,14 +150,14 @@ def evaluate(
         Console().print(_evaluation_table(result))
     if json_only and out is None:
         return
+    target = out or run / "evaluation.json"
     try:
-        if out is not None:
-            out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out or run / "evaluation.json", (text + "\n").encode(), alone=False)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, (text + "\n").encode(), alone=False)
     except OSError as error:
         if out is not None:
             raise
-        print(f"sbtrpo: this is not kept ({error}); name a file for it with --out", file=sys.stderr)
+        print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
 
 
 def _checkpoint(which: str) -> Any:

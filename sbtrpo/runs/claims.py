@@ -65,8 +65,7 @@ class Claim:
         """Get the right, or raise `Busy`; where another machine's claim may be left over, this takes a minute."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            with naming(self._path):
-                self._path.write_text(json.dumps({**_here(), "pid": os.getpid(), "started": _started(os.getpid())}))
+            self._write()
             self._beat.start()
             for path in self.folder.glob(CLAIMS):
                 if path != self._path:
@@ -99,6 +98,18 @@ class Claim:
                 f"another process has taken over {self.folder}, or the folder was removed, while this one did not"
                 " answer; nothing was written since, so look there for how the run goes on"
             )
+
+    def _write(self) -> None:
+        me = {**_here(), "pid": os.getpid(), "started": _started(os.getpid())}
+        try:
+            with naming(self._path):
+                self._path.write_text(json.dumps(me))
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES):
+                raise
+            raise UserError(
+                f"{self.folder} cannot be written to ({error.strerror}); go on with a copy of it elsewhere"
+            ) from error
 
     def _touch(self) -> bool:
         """Say that the holder is there; returns whether the claim still is."""

@@ -88,8 +88,8 @@ def test_an_evaluation_that_cannot_be_kept_is_shown(
     assert cli.main(["evaluate", str(whole), "--episodes", "4"]) == 0
     shown = capsys.readouterr()
     assert "safety probability" in shown.out
-    assert "this is not kept" in shown.err
-    assert shown.err.endswith("name a file for it with --out\n")
+    target, reason = whole / "evaluation.json", "No space left on device"
+    assert shown.err == f"sbtrpo: {target} is not written ({reason}); name another file with --out\n"
     monkeypatch.undo()
     out = tmp_path / "new" / "result.json"
     assert cli.main(["evaluate", str(whole), "--episodes", "4", "--out", str(out)]) == 0
