@@ -317,7 +317,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
     folder.hold()
     store, logged = _store(folder), folder.last_epoch
-    if not store.epochs() and logged >= folder.config.checkpoint_every:
+    # A kill may come after the row of the epoch that the first checkpoint is due at.
+    if not store.epochs() and (logged > folder.config.checkpoint_every or folder.is_summed_up):
         raise UserError(
             f"{folder.path} has {logged} epochs in metrics.csv and no checkpoint to go on from; bring its checkpoints"
             " back, or train anew in another folder"

@@ -230,6 +230,11 @@ class RunFolder:
         """Whether metrics.csv holds all epochs of the run."""
         return self.last_epoch >= self.config.epochs
 
+    @property
+    def is_summed_up(self) -> bool:
+        """Whether the run came to an end, even if it may be made longer."""
+        return (self.path / "summary.json").exists()
+
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
         return self._metrics.columns()

@@ -296,18 +296,21 @@ def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, mo
     assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()
 
 
-def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> None:
-    run = sbtrpo.train(TOY.replace(total_steps=3_000), tmp_path / "run", quiet=True)
+@pytest.mark.parametrize("epochs", [1, 6])
+def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path, epochs: int) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=500 * epochs), tmp_path / "run", quiet=True)
     shutil.rmtree(run / "checkpoints")
     before = (run / "metrics.csv").read_bytes()
-    with pytest.raises(UserError, match=r"6 epochs in metrics\.csv and no checkpoint to go on from"):
+    with pytest.raises(UserError, match=rf"{epochs} epochs in metrics\.csv and no checkpoint to go on from"):
         sbtrpo.resume(run, quiet=True)
     assert (run / "metrics.csv").read_bytes() == before
     assert RunFolder.open(run).episodes()
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
-    config = TOY.replace(total_steps=3_000, checkpoint_every=3)
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path, every: int) -> None:
+    """After the row of its epoch, or earlier."""
+    config = TOY.replace(total_steps=3_000, checkpoint_every=every)
     whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
     killed = tmp_path / "killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("checkpoints", "summary.json"))
