@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sbtrpo.errors import UserError
-
 UNFINISHED = ".tmp-"
 """Prefix of a file or folder that is being written; a kill may leave it behind."""
 Guard = Callable[[], None]
@@ -35,7 +33,7 @@ def check_writable(path: Path) -> None:
     """Refuse a file that cannot be written; asked before the work, so that nobody waits for this error."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder} is read-only; name another place for {path.name} with --out")
+        raise PermissionError(f"{folder} is read-only; name another place for {path.name} with --out")
 
 
 def write_synced(path: Path, content: bytes) -> None:
