@@ -21,7 +21,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.errors import UserError
-from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.learning.training import Recorder, Trainer, TrainingError
 from sbtrpo.runs.folder import RunFolder
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
@@ -113,6 +113,28 @@ def test_the_same_seed_gives_the_same_metrics_at_one_and_two_threads(tmp_path: P
     assert one == two
     other = sbtrpo.train(SMALL.replace(seed=2), tmp_path / "other", quiet=True)
     assert (other / "metrics.csv").read_bytes() != one
+
+
+@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointPush1-v0"])
+def test_checkpoints_change_nothing(task: str, tmp_path: Path) -> None:
+    """However often, or never; nor does a stop, saved between two of them, and a resume from there."""
+    config = SMALL.replace(task=task, total_steps=2_400)
+
+    def metrics(every: int) -> bytes:
+        run = sbtrpo.train(config.replace(checkpoint_every=every), tmp_path / f"every{every}", quiet=True)
+        return (run / "metrics.csv").read_bytes()
+
+    always, seldom, never = metrics(1), metrics(4), metrics(100)
+    assert always == seldom == never
+
+    folder = RunFolder.create(tmp_path / "stopped", config.replace(checkpoint_every=4))
+    trainer = Trainer(folder.config)
+    recorder = Recorder(trainer, folder)
+    recorder.record(trainer.run_epoch())
+    recorder.record(trainer.run_epoch(), stopping=True)
+    recorder.close()
+    sbtrpo.resume(folder.path, quiet=True)
+    assert (folder.path / "metrics.csv").read_bytes() == always
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
