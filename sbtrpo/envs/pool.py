@@ -185,7 +185,7 @@ class Pool:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken, from a pool of the same task, size and kind of streams; nobody sleeps."""
+        """Continue, all bodies awake, where `state_dict` of a pool of the same task, size and streams was taken."""
         shape = (self.num_worlds, self.task.observation_size)
         if tuple(state["obs"].shape) != shape or _shapes(state["task"]) != _shapes(self.task.state_dict()):
             raise ValueError(

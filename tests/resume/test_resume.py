@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shutil
 import signal
@@ -19,7 +20,8 @@ from torch import Tensor
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.algorithms.sb_trpo import SBTRPO
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from sbtrpo.errors import UserError
 from sbtrpo.learning.training import Recorder, Trainer, TrainingError
 from sbtrpo.runs.folder import RunFolder
@@ -180,6 +182,24 @@ def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, mo
         sbtrpo.train(TOY, tmp_path / "run", quiet=True)
     assert rows(tmp_path / "run") == 10
     assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()
+
+
+def test_a_run_whose_steps_are_below_rounding_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in the wrong direction, which raise the cost until they are so short that it is noise whether they do."""
+    propose = SBTRPO.propose
+
+    def reversed_step(method: SBTRPO, *arguments: Any) -> Proposal:
+        proposal = propose(method, *arguments)
+        return dataclasses.replace(proposal, step=-proposal.step)
+
+    monkeypatch.setattr(SBTRPO, "propose", reversed_step)
+    run = tmp_path / "run"
+    with pytest.raises(TrainingError, match=r"10 updates in a row changed nothing.*no step was acceptable"):
+        sbtrpo.train(TOY.replace(beta=1.0, total_steps=50_000), run, quiet=True)
+    metrics = RunFolder.open(run).metrics()
+    assert (metrics["line_search_failed"][-10:] == 1).all()
+    assert (metrics["step_norm"][-10:] == 0).all()
+    assert max(metrics["line_search_tries"]) < 100
 
 
 def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> None:
