@@ -43,9 +43,10 @@ class RunSettings:
     """Where the learner's tensors live: cpu or cuda."""
     threads: int = setting(0, least=0, operational=True)
     """Threads of the simulator; 0 takes all cores."""
-    learner_threads: int = setting(0, least=0, operational=True)
-    """Threads of the update; 0 leaves PyTorch's choice. Take 1 where other processes need the cores, too: PyTorch's
-    threads wait for each other, and on busy cores an update takes many times as long with two as with one."""
+    learner_threads: int = setting(1, least=0, operational=True)
+    """Threads of the update; 0 leaves PyTorch's choice. Sums depend on how they are split among threads, so more than 1
+    gives other last digits. On idle cores more are faster; on busy ones an update takes many times as long with two as
+    with one, since PyTorch's threads wait for each other."""
     keep_last: int = setting(2, least=1, operational=True)
     """Checkpoints kept from the end of the run."""
     keep_every: int = setting(100, least=0, operational=True)

@@ -289,6 +289,17 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+@contextlib.contextmanager
+def keeping_threads() -> Iterator[None]:
+    """PyTorch's threads belong to the process, and a run sets their number: as many afterwards as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@keeping_threads()
 def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -310,6 +321,7 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
         return _run(trainer, folder, quiet)
 
 
+@keeping_threads()
 def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped."""
     with RunFolder.open(run, wandb=wandb) as folder:
