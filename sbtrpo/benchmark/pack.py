@@ -194,7 +194,7 @@ class Learner:
         self.folder, self._log = folder, log
         self.failed = False
         config = folder.config
-        title = f"{label(config)} on {config.task}, seed {config.seed}, in a pack"
+        title = f"{label(config)} on {config.task_entry.label}, seed {config.seed}, in a pack"
         self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)

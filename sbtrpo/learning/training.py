@@ -361,7 +361,7 @@ class Recorder:
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
-    title = f"{config.label} on {config.task}, seed {config.seed}"
+    title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in notes or []:
             display.say(note)

@@ -111,7 +111,7 @@ def evaluate(
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
     unsafe = int(violated.sum())
     return Evaluation(
-        task=config.task,
+        task=config.task_entry.label,
         episodes=episodes,
         deterministic=deterministic,
         reward=float(played["return"].mean()),

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
@@ -47,7 +48,7 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
+    task = config.task_entry.label.replace(":", "-")
     return Path(root) / task / config.label / f"seed{config.seed}-{config.digest()}"
 
 
@@ -58,9 +59,9 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method that came from a file is the folder's copy of it."""
-    config = path / "config.toml"
-    return read_config(config, path / METHOD_FILE if (path / METHOD_FILE).exists() else None)
+    """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
+    copies = (path / name if (path / name).exists() else None for name in (METHOD_FILE, TASK_FILE))
+    return read_config(path / "config.toml", *copies)
 
 
 class RunFolder:
@@ -90,12 +91,12 @@ class RunFolder:
         """
         path = Path(path)
         if path.exists() and any(path.iterdir()):
-            if not resume:
-                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
             if (path / "config.toml").exists():
                 _check_same_run(path, read_run(path), config)
+            if not resume:
+                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
         path.mkdir(parents=True, exist_ok=True)
-        if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
+        if is_task_file(config.task) and not (path / TASK_FILE).exists():
             write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
         source = method_file(config)
         if source is not None and not (path / METHOD_FILE).exists():
@@ -109,10 +110,7 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        config = read_run(path)
-        if (path / TASK_FILE).exists():
-            config = config.replace(task=str(path / TASK_FILE))
-        return cls(path, config, wandb)
+        return cls(path, read_run(path), wandb)
 
     @property
     def checkpoints(self) -> Path:
@@ -211,7 +209,7 @@ class RunFolder:
         c = self.config
         beta = c.get("beta")
         bias = "" if beta is None else f", β = {beta}"
-        title = f"{c.task}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
+        title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
@@ -275,7 +273,7 @@ def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
         id=identity,
         resume="allow",
         dir=str(path),
-        name=f"{config.task} {config.label} seed {config.seed}",
+        name=f"{config.task_entry.label} {config.label} seed {config.seed}",
         config=config.settings(),
     )
 
