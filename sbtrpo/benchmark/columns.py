@@ -67,7 +67,7 @@ def ambiguous_labels(configs: Iterable[TrainConfig]) -> set[str]:
 
 
 def task_names(configs: Iterable[TrainConfig]) -> dict[str, str]:
-    """What the table calls tasks, by their identities: their ids, and where several have one id, a version behind it."""
+    """What the table calls tasks, by identity: their ids; where several have one id, a version is behind it."""
     labels = {entry.identity: entry.label for entry in (config.task_entry for config in configs)}
     alone = {label for label, count in Counter(labels.values()).items() if count == 1}
     return {identity: label if label in alone else identity for identity, label in labels.items()}

@@ -85,11 +85,12 @@ class Trainer:
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
         size, space = pool.task.observation_size, pool.single_action_space
+        # The policy is drawn first, so that every method starts from the same one.
+        self.policy = make_policy(size, space, config.hidden, self._init, config.device)
         heads, rate = settings.heads(len(names)), settings.critic_learning_rate
         self.critics: Critics | None = None
         if heads:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
-        self.policy = make_policy(size, space, config.hidden, self._init, config.device)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
         self.collector = Collector(pool, self.policy, noise, self.constraints)
