@@ -227,6 +227,8 @@ class Learner:
         """End the session."""
         if not self.recorder.close():
             self.display.say(f"stopped after epoch {self.trainer.epoch}")
+        for warning in self.recorder.warnings():
+            self.display.say(warning)
         self._log.flush()
 
 

@@ -135,7 +135,7 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
     """
-    from sbtrpo.runs import evaluation
+    from sbtrpo.runs import evaluation, judgement
 
     result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
     text = json.dumps(result.as_dict(), indent=2)
@@ -144,6 +144,8 @@ def evaluate(
         return
     (run / "evaluation.json").write_text(text + "\n")
     Console().print(_evaluation_table(result))
+    if judgement.is_below_zero(result.reward, result.safe_reward):
+        print(judgement.BELOW_ZERO)
 
 
 def _checkpoint(which: str) -> Any:
@@ -162,6 +164,8 @@ def _evaluation_table(result: Evaluation) -> Table:
     table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
     table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("safe reward", f"{result.safe_reward:.3f}")
+    if result.safe_episodes_reward is not None:
+        table.add_row("reward of safe episodes", f"{result.safe_episodes_reward:.3f}")
     table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
     for name, alone in result.constraints.items():
         low, high = alone["safety_probability_interval"]
@@ -253,6 +257,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
+    for warning in written.warnings:
+        print(warning)
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)

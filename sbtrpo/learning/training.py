@@ -41,6 +41,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder, default_path
+from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
 
 SKIPS_TO_STOP = 10
 
@@ -347,7 +348,13 @@ class Recorder:
         self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
         if done % config.checkpoint_every == 0 or done == config.epochs or stopping:
             self.folder.flush_episodes()
-            self._store.save(done, self.trainer.state_dict(), score=epoch.row["safe_reward"])
+            score = merit(epoch.row["safety_probability"], epoch.row["safe_reward"])
+            self._store.save(done, self.trainer.state_dict(), score)
+
+    def warnings(self) -> list[str]:
+        """What a reader of the last epoch's numbers should know."""
+        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
+        return [BELOW_ZERO] if below_zero else []
 
     def close(self) -> bool:
         """End the session; returns whether the run is at its end, whose summary is then written."""
@@ -373,6 +380,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             trainer.check()
         if trainer.epoch < config.epochs:
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
+        for warning in recorder.warnings():
+            display.say(warning)
     recorder.close()
     return folder.path
 

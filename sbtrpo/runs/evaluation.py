@@ -44,6 +44,8 @@ class Evaluation:
     """Clopper and Pearson's one-sided upper bound at 95 %."""
     safe_reward: float
     """Mean reward, unsafe episodes counting 0."""
+    safe_episodes_reward: float | None
+    """Mean reward of the safe episodes; None where there is none."""
     length: float
     faults: int
     constraints: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -109,7 +111,7 @@ def evaluate(
     played, faults = play(policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints)
     names = [name for name in played if name.startswith(CONSTRAINT)]
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
-    unsafe = int(violated.sum())
+    unsafe, safe_returns = int(violated.sum()), played["return"][~violated]
     return Evaluation(
         task=config.task_entry.label,
         episodes=episodes,
@@ -122,6 +124,7 @@ def evaluate(
         safety_probability_interval=wilson_interval(episodes - unsafe, episodes),
         violation_probability_upper=clopper_pearson_upper(unsafe, episodes),
         safe_reward=float((played["return"] * ~violated).mean()),
+        safe_episodes_reward=float(safe_returns.mean()) if len(safe_returns) else None,
         length=float(played["length"].mean()),
         faults=faults,
         constraints={name.removeprefix(CONSTRAINT): _by_itself(played[name]) for name in names},
