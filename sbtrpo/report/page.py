@@ -213,9 +213,9 @@ def _basis(runs: Runs) -> str:
     return (
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
         f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
-        " epochs of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward. The"
-        " best method has the most safe reward of those that are safe in at least half of their episodes; where these"
-        " earn none, safety comes first, then the reward of safe episodes."
+        " epochs of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward."
+        " The best method has the most safe reward of those that are safe in at least half of their episodes; where"
+        " these earn none, safety comes first, then the reward of safe episodes."
         + (f" Not the default: {'; '.join(not_default)}." if not_default else "")
     )
 
