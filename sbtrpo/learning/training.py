@@ -42,6 +42,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder, default_path
+from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
 
 SKIPS_TO_STOP = 10
 
@@ -402,8 +403,14 @@ class Recorder:
     def _save(self) -> None:
         done = self.trainer.epoch
         self.folder.flush_episodes()
-        self._store.save(done, self.trainer.state_dict(), score=self._row["safe_reward"])
+        score = merit(self._row["safety_probability"], self._row["safe_reward"])
+        self._store.save(done, self.trainer.state_dict(), score)
         self._saved = done
+
+    def warnings(self) -> list[str]:
+        """What a reader of the last epoch's numbers should know."""
+        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
+        return [BELOW_ZERO] if below_zero else []
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -426,7 +433,7 @@ class Recorder:
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
-    title = f"{config.label} on {config.task}, seed {config.seed}"
+    title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in [*config.notes(), *(notes or [])]:
@@ -441,6 +448,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             trainer.check()
         if sentence := recorder.alarm():
             display.warn(sentence)
+        for warning in recorder.warnings():
+            display.say(warning)
         if not recorder.close():
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
     return folder.path
