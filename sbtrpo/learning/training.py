@@ -79,8 +79,8 @@ class Trainer:
     def __init__(self, config: TrainConfig) -> None:
         self.config, settings = config, config.method
         _check_device(config.device)
-        if config.learner_threads:
-            torch.set_num_threads(config.learner_threads)
+        if config.update_threads:
+            torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)

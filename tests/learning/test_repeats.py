@@ -48,7 +48,7 @@ def test_training_leaves_the_process_its_threads(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     try:
         config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400)
-        assert config.learner_threads == 1
+        assert config.update_threads == 1
         run = sbtrpo.train(config, tmp_path / "run", quiet=True)
         assert torch.get_num_threads() == 2
         sbtrpo.resume(run, quiet=True)
