@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import traceback
 from pathlib import Path
 
 
 class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
+
+
+def in_a_sentence(error: Exception) -> str:
+    """An error as one line; where the disk is full, with what to do."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"no space is left to write {error.filename or 'the output'}; make room and give the command again, or"
+            " go on with `sbtrpo resume` where a run had begun"
+        )
+    return " ".join(str(error).split())
 
 
 def where_raised(error: BaseException) -> str:

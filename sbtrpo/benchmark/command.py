@@ -17,7 +17,7 @@ from rich.table import Table
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_methods
+from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
@@ -26,6 +26,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Faulted
 from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.files import check_writable, write_atomically
 
 
 def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
@@ -82,7 +83,7 @@ def benchmark(
         open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
         most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
         where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
-    configs = with_kept_methods(configs, out)
+    configs = with_kept_files(configs, out)
     scheduler = Scheduler(configs, out, where, retries, pack, BenchmarkView(quiet, console))
     write_manifest(plan.name, configs, out)
     try:
@@ -135,6 +136,7 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
     out = root / "results.parquet" if out is None else out
     if out.suffix != ".parquet":
         raise ValueError(f"out must end in .parquet, got {out}")
+    check_writable(out)
     collected = collect(root)
     write_table(collected.table, out)
     summary = final(collected.table)
@@ -179,7 +181,9 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
         else table[name]
         for name in table.column_names
     }
-    pyarrow.csv.write_csv(pyarrow.table(columns), path)
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.csv.write_csv(pyarrow.table(columns), sink)
+    write_atomically(path, sink.getvalue().to_pybytes(), alone=False)
 
 
 def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list[str]) -> Iterator[Table]:

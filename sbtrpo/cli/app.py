@@ -18,7 +18,8 @@ from rich.table import Table
 
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError
+from sbtrpo.errors import UserError, in_a_sentence
+from sbtrpo.files import check_writable, write_atomically
 
 if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
     from sbtrpo.runs.evaluation import Evaluation
@@ -125,6 +126,7 @@ def evaluate(
     which: str = "last",
     faulted: Literal["unsafe", "apart"] | None = None,
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    out: Path | None = None,
 ) -> None:
     """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
 
@@ -136,20 +138,34 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
             out.
-        json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
+        json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
+        out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation
+    from sbtrpo.runs import evaluation, judgement
 
+    if out is not None:
+        check_writable(out)
     result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted)
     if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
         print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
+    else:
+        Console().print(_evaluation_table(result))
+        if judgement.is_below_zero(result.reward, result.safe_reward):
+            print(judgement.BELOW_ZERO)
+    if json_only and out is None:
         return
-    (run / "evaluation.json").write_text(text + "\n")
-    Console().print(_evaluation_table(result))
+    target = out or run / "evaluation.json"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, (text + "\n").encode(), alone=False)
+    except OSError as error:
+        if out is not None:
+            raise
+        print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
 
 
 def _checkpoint(which: str) -> Any:
@@ -168,6 +184,8 @@ def _evaluation_table(result: Evaluation) -> Table:
     table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
     table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("safe reward", f"{result.safe_reward:.3f}")
+    if result.safe_episodes_reward is not None:
+        table.add_row("reward of safe episodes", f"{result.safe_episodes_reward:.3f}")
     table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
     for name, alone in result.constraints.items():
         low, high = alone["safety_probability_interval"]
@@ -263,6 +281,8 @@ def report(
         print(note)
     for sentence in written.alarms:
         print(f"sbtrpo: {sentence}", file=sys.stderr)
+    for warning in written.warnings:
+        print(warning)
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)
@@ -502,6 +522,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError) as error:
-        print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
+        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.config.train import TrainConfig, all_settings
 from sbtrpo.files import write_atomically
 
@@ -21,7 +22,7 @@ def write_config(path: Path, config: TrainConfig) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
+def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
     Earlier versions also wrote settings of other methods there, which had no effect and are left out.
@@ -29,6 +30,7 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
     Args:
         path: of the file.
         method_file: where the method is, in place of the Python file that the settings name.
+        task_file: likewise the task, in place of a TOML file.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -37,6 +39,8 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
     try:
         if method_file is not None:
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
+        if task_file is not None and is_task_file(str(content.get("task"))):
+            content["task"] = str(task_file)
         known = all_settings(catalogue.method(content.get("algo", RunSettings.algo)))
         unknown = [name for name in content if name not in known and not catalogue.owners(name)]
         if not unknown:

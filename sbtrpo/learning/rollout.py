@@ -246,6 +246,7 @@ class Collector:
         if isinstance(endings, _DeviceEndings):
             self._tolerance.step(faults, self.pool.last_error, steps)
             endings.pick(storage.terminated | storage.truncated, storage.truncated & ~storage.terminated)
+        self.pool.wake()  # at the end of every epoch, saved or not: who sleeps cannot be restored
         return self._rollout(storage, endings, faults)
 
     def _to_pool(self, action: Array) -> Array:

@@ -42,6 +42,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder, default_path
+from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
 
 SKIPS_TO_STOP = 10
 
@@ -78,8 +79,8 @@ class Trainer:
     def __init__(self, config: TrainConfig) -> None:
         self.config, settings = config, config.method
         _check_device(config.device)
-        if config.learner_threads:
-            torch.set_num_threads(config.learner_threads)
+        if config.update_threads:
+            torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads, engine=config.engine)
@@ -291,6 +292,17 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+@contextlib.contextmanager
+def keeping_threads() -> Iterator[None]:
+    """PyTorch's threads belong to the process, and a run sets their number: as many afterwards as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@keeping_threads()
 def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -308,35 +320,71 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     """
     path = Path(out) if out is not None else default_path(config)
     trainer = Trainer(config)
-    return _run(trainer, RunFolder.create(path, config, wandb=wandb), quiet)
+    with RunFolder.create(path, config, wandb=wandb) as folder:
+        return _run(trainer, folder, quiet)
 
 
+@keeping_threads()
 def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped."""
-    folder = RunFolder.open(run, wandb=wandb)
-    trainer, notes = restore(folder)
-    return _run(trainer, folder, quiet, notes)
+    with RunFolder.open(run, wandb=wandb) as folder:
+        trainer, notes = restore(folder)
+        return _run(trainer, folder, quiet, notes)
 
 
 def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
+    folder.hold()
     store, logged = _store(folder), folder.last_epoch
-    if not store.epochs() and logged >= folder.config.checkpoint_every:
+    # A kill may come after the row of the epoch that the first checkpoint is due at.
+    if not store.epochs() and (logged > folder.config.checkpoint_every or folder.is_summed_up):
         raise UserError(
             f"{folder.path} has {logged} epochs in metrics.csv and no checkpoint to go on from; bring its checkpoints"
             " back, or train anew in another folder"
         )
+    if not store.epochs():  # the run was stopped before its first
+        trainer, notes = Trainer(folder.config), list[str]()
+    else:
+        _, state, notes = store.load_latest()
+        trainer = _trainer_from(state, folder)
+    folder.rewind(trainer.epoch)
+    return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
+
+
+def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
+    """A trainer in the state of a checkpoint; refuses where the run's settings have been edited since."""
+    if changed := _changed(state["config"], folder.config):
+        raise UserError(
+            f"{folder.path / 'config.toml'} was edited since the run's checkpoint: {', '.join(changed)}; put that back,"
+            " or train anew in another folder"
+        )
     trainer = Trainer(folder.config)
-    epoch, notes = 0, list[str]()  # without a checkpoint, the run was stopped before its first
-    if store.epochs():
-        epoch, state, notes = store.load_latest()
+    try:
         trainer.load_state_dict(state)
-    folder.rewind(epoch)
-    return trainer, [*notes, f"resuming after epoch {epoch}"]
+    except (LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise UserError(
+            f"the checkpoint of epoch {state['epoch']} does not fit the files in {folder.path} ({error}); if one of"
+            " them was edited, put it back, or train anew in another folder"
+        ) from error
+    return trainer
+
+
+def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """Settings that shape what a run computes and are not those of its checkpoint, in words.
+
+    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name.
+    """
+    names = {"seed", *config.in_effect()} - {"total_steps"}
+    now = {name: _plain(value) for name, value in config.settings().items() if name in names}
+    for name in ("task", "algo"):
+        if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):
+            del now[name]
+    before = {name: saved.get(name) for name in now}  # earlier versions wrote None for a default
+    return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 
 def _store(folder: RunFolder) -> CheckpointStore:
-    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every)
+    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every, folder.hold)
 
 
 class Recorder:
@@ -345,15 +393,26 @@ class Recorder:
     def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
         self.trainer, self.folder, self._store = trainer, folder, _store(folder)
         self._row: dict[str, float] = {}
+        self._saved = trainer.epoch
 
-    def record(self, epoch: Epoch, stopping: bool = False) -> None:
-        """Log an epoch, and save the state if it is time, or the run is `stopping`."""
-        config, done = self.folder.config, self.trainer.epoch
+    def record(self, epoch: Epoch) -> None:
+        """Log an epoch, and save the state if it is time."""
         self._row = epoch.row
         self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
-        if done % config.checkpoint_every == 0 or done == config.epochs or stopping:
-            self.folder.flush_episodes()
-            self._store.save(done, self.trainer.state_dict(), score=epoch.row["safe_reward"])
+        if self.trainer.epoch % self.folder.config.checkpoint_every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        done = self.trainer.epoch
+        self.folder.flush_episodes()
+        score = merit(self._row["safety_probability"], self._row["safe_reward"])
+        self._store.save(done, self.trainer.state_dict(), score)
+        self._saved = done
+
+    def warnings(self) -> list[str]:
+        """What a reader of the last epoch's numbers should know."""
+        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
+        return [BELOW_ZERO] if below_zero else []
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -362,7 +421,9 @@ class Recorder:
         return "" if faulted is None else alarm(faulted.sum(), metrics["episodes"].sum(), self.folder.config.faulted)
 
     def close(self) -> bool:
-        """End the session; returns whether the run is at its end, whose summary is then written."""
+        """End the session, with all epochs saved; returns whether the run is at its end, whose summary is written."""
+        if self._saved < self.trainer.epoch:
+            self._save()
         if self.trainer.epoch < self.folder.config.epochs:
             self.folder.close()
             return False
@@ -374,14 +435,14 @@ class Recorder:
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
-    title = f"{config.label} on {config.task}, seed {config.seed}"
+    title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in notes or []:
+        for note in [*config.notes(), *(notes or [])]:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
             epoch = trainer.run_epoch()
-            recorder.record(epoch, interrupted.is_set())
+            recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
             if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
                 display.warn(f"epoch {trainer.epoch}: {sentence}")
@@ -389,9 +450,10 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             trainer.check()
         if sentence := recorder.alarm():
             display.warn(sentence)
-        if trainer.epoch < config.epochs:
+        for warning in recorder.warnings():
+            display.say(warning)
+        if not recorder.close():
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
-    recorder.close()
     return folder.path
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sbtrpo.files import write_atomically
+from sbtrpo.files import UNFINISHED, naming, write_atomically
 from sbtrpo.report import compare, constraints, figures, histograms, page, paper, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
@@ -43,6 +44,8 @@ class Report:
     skipped: list[Skipped] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
     """What must not be overlooked, such as many episodes that faults have cut."""
+    warnings: list[str] = field(default_factory=list)
+    """What a reader must know to judge its numbers."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ def build(
     out = Path(out)
     runs = read_runs(table)
     runs.notes[:0] = notes
-    report = Report(out / "index.html", alarms=runs.alarms)
+    report = Report(out / "index.html", alarms=runs.alarms, warnings=runs.warnings())
+    runs.notes += report.warnings
     written_tables = _write_tables(runs, out, report)
     drawn = _write_figures(runs, out, report)
     if comparisons := compare.comparisons(runs):
@@ -147,8 +151,8 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("table over tasks", partial(tables.overall, runs)),
         ("table of cost limits", partial(tables.cost_limit, runs)),
         ("table of advantage estimates", partial(tables.advantage, runs)),
-        ("table of other methods and settings, safety", partial(tables.others, runs, "safety")),
-        ("table of other methods and settings, reward", partial(tables.others, runs, "reward")),
+        ("table of other settings, safety", partial(tables.others, runs, "safety")),
+        ("table of other settings, reward", partial(tables.others, runs, "reward")),
         *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),
@@ -248,8 +252,9 @@ def _copy(source: Path, target: Path) -> None:
     if target.exists() and (target.stat().st_size, target.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    shutil.copy2(source, unfinished)
+    unfinished = target.with_name(f"{UNFINISHED}{target.name}-{uuid.uuid4().hex[:12]}")
+    with naming(target):
+        shutil.copy2(source, unfinished)
     unfinished.replace(target)
 
 
@@ -257,7 +262,7 @@ def _write_file(path: Path, content: bytes, report: Report) -> None:
     """Replace a file in one step, unless its content is the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not (path.exists() and path.read_bytes() == content):
-        write_atomically(path, content)
+        write_atomically(path, content, alone=False)
     report.written.append(path)
 
 

@@ -11,6 +11,7 @@ tensorboard/      all numbers of both tables, for TensorBoard
 checkpoints/      see `sbtrpo.runs.checkpoint`
 summary.json      the result, with versions, host and duration
 curves.png        the course of the run
+claim-*.json      who writes to the folder, while someone does (see `sbtrpo.runs.claims`)
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import platform
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,7 +34,9 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
-from sbtrpo.files import write_atomically
+from sbtrpo.config.tasks import is_task_file
+from sbtrpo.files import naming, write_atomically
+from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
 
@@ -47,7 +52,7 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
+    task = config.task_entry.label.replace(":", "-")
     return Path(root) / task / config.label / f"seed{config.seed}-{config.digest()}"
 
 
@@ -58,29 +63,35 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method that came from a file is the folder's copy of it."""
-    config = path / "config.toml"
-    return read_config(config, path / METHOD_FILE if (path / METHOD_FILE).exists() else None)
+    """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
+    copies = (path / name if (path / name).exists() else None for name in (METHOD_FILE, TASK_FILE))
+    return read_config(path / "config.toml", *copies)
 
 
 class RunFolder:
-    """The files of one run; made by `create` or `open`.
+    """The files of one run; made by `create` or `open`, and a context manager that closes them.
+
+    Whoever writes holds the folder, from the first write or an earlier `hold` until `close`, and no other process can
+    write meanwhile. Reading needs nothing and changes nothing.
 
     For a run that can be resumed at any moment, an epoch ends with `log_epoch`, `flush_episodes`, then the checkpoint;
-    a resumed run begins with `rewind` to the checkpoint's epoch.
+    a resumed run begins with `hold`, then `rewind` to the checkpoint's epoch.
     """
 
-    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False) -> None:
+    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False, claim: Claim | None = None) -> None:
         self.path = Path(path)
         self.config = config
-        self._metrics = Table(self.path / "metrics.csv")
-        self._timing = Table(self.path / "timing.csv")
-        self._episodes = Episodes(self.path / "episodes.parquet")
+        self._claim = claim
+        self._metrics = Table(self.path / "metrics.csv", self.hold)
+        self._timing = Table(self.path / "timing.csv", self.hold)
+        self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
-        self._origin = self._read_origin()
-        self._wandb = _begin_wandb(self.path, config, self._origin["id"]) if wandb else None
+        self._wandb: Any = None
+        if wandb:
+            self.hold()
+            self._wandb = _begin_wandb(self.path, config, self._origin()["id"])
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
@@ -89,19 +100,22 @@ class RunFolder:
         A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
         """
         path = Path(path)
-        if path.exists() and any(path.iterdir()):
-            if not resume:
-                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+        with ExitStack() as failing:
+            claim = failing.enter_context(Claim(path))
             if (path / "config.toml").exists():
                 _check_same_run(path, read_run(path), config)
-        path.mkdir(parents=True, exist_ok=True)
-        if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
-            write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
-        source = method_file(config)
-        if source is not None and not (path / METHOD_FILE).exists():
-            write_atomically(path / METHOD_FILE, source.read_bytes())
-        write_config(path / "config.toml", config)
-        return cls(path, config, wandb)
+            if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
+                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+            if is_task_file(config.task) and not (path / TASK_FILE).exists():
+                write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
+            source = method_file(config)
+            if source is not None and not (path / METHOD_FILE).exists():
+                write_atomically(path / METHOD_FILE, source.read_bytes())
+            write_config(path / "config.toml", config)
+            folder = cls(path, config, wandb, claim)
+            folder._origin()
+            failing.pop_all()
+        return folder
 
     @classmethod
     def open(cls, path: str | Path, wandb: bool = False) -> Self:
@@ -109,10 +123,22 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        config = read_run(path)
-        if (path / TASK_FILE).exists():
-            config = config.replace(task=str(path / TASK_FILE))
-        return cls(path, config, wandb)
+        return cls(path, read_run(path), wandb)
+
+    def hold(self) -> None:
+        """Be the only process that writes here, until `close`; raises `Busy` or `Lost` where another one is."""
+        if self._claim is None:
+            self._claim = Claim(self.path).take()
+        else:
+            self._claim.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def checkpoints(self) -> Path:
@@ -148,6 +174,7 @@ class RunFolder:
 
     def rewind(self, epoch: int) -> None:
         """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted."""
+        self.hold()
         self._metrics.rewind(epoch)
         last = self._metrics.last_epoch
         if last != epoch:
@@ -170,23 +197,26 @@ class RunFolder:
         content = {
             **summary,
             **provenance(),
-            "started": self._origin["started"],
+            "started": self._origin()["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
         }
-        write_atomically(self.path / "summary.json", _strict_json(content))
+        write_atomically(self.path / "summary.json", _strict_json(content), guard=self.hold)
         self.draw_curves()
         self.close()
         return self.path / "summary.json"
 
     def close(self) -> None:
-        """Close the viewers' files; all others are never left open."""
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-            self._tensorboard = None
-        if self._wandb is not None:
-            self._wandb.finish()
-            self._wandb = None
+        """Close the viewers' files, as all others are never left open, and let others write here."""
+        tensorboard, wandb, claim = self._tensorboard, self._wandb, self._claim
+        self._tensorboard = self._wandb = self._claim = None
+        with ExitStack() as closing, naming(self.path / "tensorboard"):
+            if claim is not None:
+                closing.callback(claim.release)  # the last, whatever happens before
+            if wandb is not None:
+                closing.callback(wandb.finish)
+            if tensorboard is not None:
+                tensorboard.close()
 
     @property
     def last_epoch(self) -> int:
@@ -197,6 +227,11 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether metrics.csv holds all epochs of the run."""
         return self.last_epoch >= self.config.epochs
+
+    @property
+    def is_summed_up(self) -> bool:
+        """Whether the run came to an end, even if it may be made longer."""
+        return (self.path / "summary.json").exists()
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
@@ -211,19 +246,21 @@ class RunFolder:
         c = self.config
         beta = c.get("beta")
         bias = "" if beta is None else f", β = {beta}"
-        title = f"{c.task}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
+        title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
     def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
         step = int(row.get("steps", row["epoch"]))
-        if self._tensorboard is None:
-            self._tensorboard = _tensorboard(self.path / "tensorboard", step)
         numbers = {f"train/{key}": value for key, value in row.items()}
         numbers |= {f"time/{key}": value for key, value in timing.items()}
-        for name, value in numbers.items():
-            self._tensorboard.add_scalar(name, float(value), step)
-        self._tensorboard.flush()
+        self.hold()
+        with naming(self.path / "tensorboard"):
+            if self._tensorboard is None:
+                self._tensorboard = _tensorboard(self.path / "tensorboard", step)
+            for name, value in numbers.items():
+                self._tensorboard.add_scalar(name, float(value), step)
+            self._tensorboard.flush()
         if self._wandb is not None:
             self._wandb.log(numbers, step=step)
 
@@ -231,7 +268,7 @@ class RunFolder:
         elapsed = self._timing.columns().get("elapsed_seconds")
         return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
 
-    def _read_origin(self) -> dict[str, Any]:
+    def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
         if not path.exists():
@@ -275,7 +312,7 @@ def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
         id=identity,
         resume="allow",
         dir=str(path),
-        name=f"{config.task} {config.label} seed {config.seed}",
+        name=f"{config.task_entry.label} {config.label} seed {config.seed}",
         config=config.settings(),
     )
 

@@ -18,7 +18,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import UNFINISHED, sync_folder, write_atomically
+from sbtrpo.files import UNFINISHED, Guard, naming, sync_folder, unguarded, write_atomically
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
@@ -35,14 +35,14 @@ LARGEST = FANOUT**4
 class Table:
     """A CSV file to which rows are added; each is on the disk before the next line of code runs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
+        self.path, self._guard = path, guard
         self._keys: list[str] | None = None
-        if path.exists():
-            self._keys = next(csv.reader(self._lines()[:1]), None)
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add a row; the first one decides which columns there are, all others must have the same."""
+        if self._keys is None:
+            self._keys = next(csv.reader(self._lines()[:1]), None)
         new = self._keys is None
         if self._keys is None:
             self._keys = list(row)
@@ -52,7 +52,8 @@ class Table:
             raise ValueError(f"{self.path.name} has the columns {self._keys}, this row differs in {odd}")
         lines = [self._keys] if new else []
         lines.append([_number(row[key]) for key in self._keys])
-        with self.path.open("a", encoding="utf-8", newline="") as file:
+        self._guard()
+        with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(lines)
             file.flush()
             os.fsync(file.fileno())
@@ -66,7 +67,7 @@ class Table:
         lines = self._lines()
         kept = [line for line, number in zip(lines[1:], self._epochs(lines), strict=True) if number <= epoch]
         # Without rows, without header: the next row decides which columns there are.
-        write_atomically(self.path, "".join([*lines[:1], *kept] if kept else []).encode())
+        write_atomically(self.path, "".join([*lines[:1], *kept] if kept else []).encode(), guard=self._guard)
         if not kept:
             self._keys = None
 
@@ -135,8 +136,8 @@ class Episodes:
     always the same parts: where these begin and end depends on when rows were flushed and rewound.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
+        self.path, self._guard = path, guard
         self._becoming = path.with_name(f"{_BECOMING}{path.name}")
         self._pending: list[pyarrow.Table] = []  # an epoch each
         # What follows only a writer knows.
@@ -222,6 +223,7 @@ class Episodes:
         """Put in order what an older version or a kill has left; readers must not."""
         if self._writing:
             return
+        self._guard()
         self._become_folder()
         files = self._files()
         footers = [_read(path, pyarrow.parquet.read_metadata) for path in files]
@@ -249,7 +251,7 @@ class Episodes:
         if not self.path.exists():
             self.path.mkdir()
             sync_folder(self.path.parent)
-        write_atomically(self.path / name, buffer.getvalue())
+        write_atomically(self.path / name, buffer.getvalue(), guard=self._guard)
         return Part(self.path / name, *_epochs(self.path / name), len(table))
 
     def _remove_all_but_parts(self) -> None:
@@ -259,6 +261,7 @@ class Episodes:
         """
         if not self.path.exists():
             return
+        self._guard()
         counting = {part.path for part in self._parts}
         for path in sorted(self.path.iterdir(), reverse=True):
             if path not in counting and (path.name.startswith(UNFINISHED) or _PART.fullmatch(path.name)):

@@ -25,6 +25,7 @@ from sbtrpo.envs.foreign.environment import (
 )
 from sbtrpo.envs.foreign.findings import CheckFinding, Severity
 from sbtrpo.envs.gym import SafetyEnv
+from sbtrpo.envs.layout import LayoutError
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import get_spec
 
@@ -51,6 +52,8 @@ class Tryout:
         self.findings: dict[str, CheckFinding] = {}
         """By kind; of each kind only the first one counts."""
         self.rewards: list[float] = []
+        self.returns: list[float] = []
+        """Of whole episodes."""
         self.costs: list[float] = []
         self.components: list[list[float]] = []
         self.reader: CostReader | None = None
@@ -62,7 +65,7 @@ class Tryout:
             env, limit = self._make_environment()
             flat_observation_space(self.task, env.observation_space)
             flat_action_space(self.task, env.action_space)
-        except UnfitEnvironment as error:
+        except (UnfitEnvironment, LayoutError) as error:
             self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
             return list(self.findings.values())
         if limit is None:
@@ -75,7 +78,7 @@ class Tryout:
             self._episodes(env, limit or UNLIMITED_TRIAL, seconds)
             if not any(finding.severity == "error" for finding in self.findings.values()):
                 self._check_seeding(env)
-        except UnfitEnvironment as error:
+        except (UnfitEnvironment, LayoutError) as error:
             self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
         except Exception as error:
             self.add(
@@ -117,6 +120,7 @@ class Tryout:
                     return
                 if ended:
                     break
+            self.returns.append(sum(self.rewards[-step:]))
 
     def _reset(self, env: Environment, seed: int) -> Any:
         began = time.perf_counter()
@@ -262,6 +266,12 @@ class Tryout:
             self._summarise_components(np.asarray(self.components))
         if np.ptp(self.rewards) == 0:
             self.add("flat", "note", f"the reward was {self.rewards[0]:g} in all {steps} steps with random actions")
+        if self.returns and (mean := float(np.mean(self.returns))) < 0:
+            self.add(
+                "below zero", "note", f"episodes with random actions return {mean:g} on average",
+                "below 0 every violation raises the safe reward, which counts unsafe episodes as 0: judge by the safety"
+                " probability first, or add a constant to the reward of each step",
+            )  # fmt: skip
         rate, reset = steps / self.step_seconds, self.reset_seconds / max(self.resets, 1)
         cores = available_cores()
         hours = PAPER_STEPS / rate / cores / 3600
