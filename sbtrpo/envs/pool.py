@@ -192,9 +192,9 @@ class Pool:
         put(obs, who, self.task.observe(who))
         return obs
 
-    def wake(self, rows: Array | None = None) -> None:
+    def wake(self, who: Who | None = None) -> None:
         """Wake all sleeping bodies, of all worlds or of these; nothing else changes."""
-        self.physics.wake(self._rows if rows is None else rows)
+        self.physics.wake(self.everyone if who is None else who)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on but who sleeps, as nested dicts of arrays. Taking it changes nothing.

@@ -71,7 +71,7 @@ class Physics(Protocol):
     def forward(self, who: Who | None = None) -> None:
         """Compute everything that follows from the state, of these worlds at least."""
 
-    def wake(self, rows: Array) -> None:
+    def wake(self, who: Who) -> None:
         """Wake all sleeping bodies of these worlds."""
 
     def state_dict(self) -> dict[str, Any]:

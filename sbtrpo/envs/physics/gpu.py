@@ -19,6 +19,8 @@ from sbtrpo.envs.physics.base import Physics
 
 _State = mujoco.mjtState
 _Overflow = mjw.OverflowType
+AWAKE = -(1 + mujoco.mjMINAWAKE)
+"""Of a tree of bodies that has moved just now."""
 LOSSES = int(
     _Overflow.NEFC | _Overflow.NJMAX_NNZ | _Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD
     | _Overflow.CONTACT_MATCH | _Overflow.EPA_HORIZON
@@ -60,7 +62,7 @@ class GpuPhysics(Physics):
         d = self.data
         self.qpos, self.qvel, self.ctrl, self.time = (wp.to_torch(a) for a in (d.qpos, d.qvel, d.ctrl, d.time))
         self.sensordata, self.xpos, self.xmat = (wp.to_torch(a) for a in (d.sensordata, d.xpos, d.xmat))
-        self._overflow = wp.to_torch(d.overflow)
+        self._overflow, self._asleep = wp.to_torch(d.overflow), wp.to_torch(d.tree_asleep)
         self._warmstart = wp.to_torch(d.qacc_warmstart)
         self._mocap_pos, self._mocap_quat = wp.to_torch(d.mocap_pos), wp.to_torch(d.mocap_quat)
         self._start = torch.tensor(model.qpos0, dtype=self.qpos.dtype, device=device)
@@ -110,7 +112,13 @@ class GpuPhysics(Physics):
         put(self.qpos, who, self._start.expand_as(self.qpos))
         for array in (self.qvel, self.ctrl, self.time, self._warmstart):
             put(array, who, 0.0)
+        self.wake(who)
         self._stand()
+
+    @override
+    def wake(self, who: Who) -> None:
+        """From the next forward on: Warp derives all else from this."""
+        put(self._asleep, who, AWAKE)
 
     def _stand(self) -> None:
         """Put the immovable objects where the fields of the model say."""
@@ -147,6 +155,7 @@ class GpuPhysics(Physics):
                 part = self._parts[kind]
                 restore(part, state["state"][:, start : start + size].reshape(part.shape))
             start += size
+        self._asleep.fill_(AWAKE)
         self._stand()
         self.forward()
 
