@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,8 +14,47 @@ from typing_extensions import override
 from sbtrpo.envs.draws import TensorLayouts
 from sbtrpo.envs.pool import Info, Pool
 
-WARM_UP = 2
-"""Steps taken before the recording: kernels are loaded then, and memory is claimed."""
+WARM_UP = 3
+"""How often work is done as it is before it is recorded: kernels are loaded then, and memory is claimed."""
+
+
+class Recorded:
+    """Work on a device that is done again and again: a few times as it is, then as a recorded graph.
+
+    What it gives is written anew at every call. On Warp's CPU device there is nothing to record.
+    """
+
+    def __init__(self, work: Callable[[], Any], device: str | None) -> None:
+        self._work, self._calls, self._outputs = work, 0, None
+        self._stream = torch.cuda.Stream(device) if device == "cuda" else None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> Any:
+        """Do the work."""
+        if self._stream is None or self._calls < WARM_UP:
+            self._calls += 1
+            return self._work()
+        if self._graph is None:
+            self._record(self._stream)
+        assert self._graph is not None
+        self._graph.replay()
+        return self._outputs
+
+    def _record(self, stream: torch.cuda.Stream) -> None:
+        torch.cuda.synchronize()
+        gc.collect()
+        gc.disable()  # what is freed during a recording corrupts it
+        graph, beside = torch.cuda.CUDAGraph(), wp.stream_from_torch(stream)
+        try:
+            with torch.cuda.graph(graph, stream=stream), wp.ScopedStream(beside, sync_enter=False):
+                wp.capture_begin(stream=beside, external=True)
+                try:
+                    self._outputs = self._work()
+                finally:
+                    wp.capture_end(stream=beside)
+        finally:
+            gc.enable()
+        self._graph = graph
 
 
 class GpuPool(Pool):
@@ -27,63 +66,39 @@ class GpuPool(Pool):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=self.physics.device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._outputs: tuple[Any, ...] = ()
-        self._stream = torch.cuda.Stream() if self.physics.device == "cuda" and not os.environ.get("NOGRAPH") else None
+        device = self.physics.device
+        self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=device)
+        self._obs = torch.zeros((self.num_worlds, self.task.observation_size), device=device)
+        self._begun = False
+        self._recorded = self.recorded(lambda: self.advance(self._action))
+
+    def recorded(self, work: Callable[[], Any]) -> Recorded:
+        """Work that includes steps of this pool, recorded as one graph where there are graphs."""
+        return Recorded(work, self.physics.device)
 
     @override
     def reset(self, seed: int | None = None) -> tuple[Tensor, Info]:
-        if seed is not None or self._obs is None:
-            pass
+        self._begun = True
         obs, info = super().reset(seed)
+        self.attend()
+        return obs, info
+
+    def attend(self) -> int:
+        """See to what happened on the device, which this waits for; returns the number of faults so far."""
         layouts = getattr(self.task, "layouts", None)
         if isinstance(layouts, TensorLayouts):
             layouts.raise_if_failed()
-        return obs, info
+        return self.faults
 
     @override
     def _show(self, obs: Tensor) -> None:
-        if self._obs is None:
-            self._obs = obs
-        else:
-            self._obs.copy_(obs)
+        assert self._obs is not None
+        self._obs.copy_(obs)
 
     @override
     def step(self, action: Tensor) -> tuple[Any, ...]:
         self._action.copy_(self._checked(action))
-        if self._stream is None:
-            return self._advance(self._action)
-        if self._graph is None:
-            self._record()
-        assert self._graph is not None
-        self._graph.replay()
-        return _cloned(self._outputs)
-
-    def _record(self) -> None:
-        """Record a step as a graph; the worlds are afterwards as they were before."""
-        assert self._stream is not None
-        state = self.state_dict()
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), wp.ScopedStream(wp.stream_from_torch(self._stream)):
-            for _ in range(WARM_UP):
-                self._advance(self._action)
-        torch.cuda.synchronize()
-        gc.collect()
-        gc.disable()  # what is freed during a recording corrupts it
-        try:
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, stream=self._stream):
-                stream = wp.stream_from_torch(self._stream)
-                with wp.ScopedStream(stream, sync_enter=False):
-                    wp.capture_begin(stream=stream, external=True)
-                    try:
-                        self._outputs = self._advance(self._action)
-                    finally:
-                        wp.capture_end(stream=stream)
-        finally:
-            gc.enable()
-        self.load_state_dict(state)
+        return _cloned(self._recorded())
 
 
 def _cloned(values: Any) -> Any:

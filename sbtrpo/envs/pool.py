@@ -114,9 +114,10 @@ class Pool:
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
         """Apply one action to each world, (N, action_dim)."""
-        return self._advance(self._checked(action))
+        return self.advance(self._checked(action))
 
-    def _advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
+    def advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
+        """`step`, for actions that are known to be right."""
         outcome, failed = self.task.step(action)
         obs = self.task.observe()
         if failed is not None or suspicious(obs) or suspicious(outcome.reward):
@@ -224,7 +225,8 @@ class Pool:
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
-        self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=self.physics.device)
+        if self._obs is None or self.physics.device is None:
+            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype)
         restore(self._obs, state["obs"])
         restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))

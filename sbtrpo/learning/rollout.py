@@ -86,7 +86,7 @@ class Constraints(Protocol):
         """Each constraint's cost in a step, (N,), from the cost and the info that the pool's step returned."""
 
 
-class _Storage:
+class Storage:
     """The arrays of a rollout in the making, all of them on the device from the start."""
 
     def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
@@ -99,7 +99,7 @@ class _Storage:
         self.time = form.zeros(shape)
 
 
-class _Endings:
+class Endings:
     """Finished episodes and their last observations, in the pool's own arrays until the end."""
 
     def __init__(self) -> None:
@@ -118,34 +118,6 @@ class _Endings:
             name: torch.cat(values).cpu().numpy() if isinstance(values[0], Tensor) else np.concatenate(values)
             for name, values in self._columns.items()
         }
-
-
-class _DeviceEndings(_Endings):
-    """The same for a pool on a device, which is not asked in every step which episodes ended.
-
-    All worlds' entries of all steps are kept until the end, and those of finished episodes are then picked out.
-    """
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self._steps = steps
-        self._dense: dict[str, Tensor] = {}
-
-    def keep(self, t: int, columns: Mapping[str, Tensor]) -> None:
-        """What all worlds would report if their episodes ended in this step."""
-        for name, values in columns.items():
-            if name not in self._dense:
-                self._dense[name] = torch.zeros((self._steps, *values.shape), dtype=values.dtype, device=values.device)
-            self._dense[name][t] = values
-
-    def pick(self, ended: Tensor, timed_out: Tensor) -> None:
-        """The finished episodes, (T, N), and those of them that were cut: this waits for the device."""
-        self.final_obs, self.final_obs_raw = (
-            [self._dense.pop(name)[timed_out]] if name in self._dense else [] for name in ("final_obs", "final_obs_raw")
-        )
-        step, world = ended.nonzero(as_tuple=True)
-        picked = {name: values[step, world] for name, values in self._dense.items()}
-        self.add({"step": step, "world": world, **picked})
 
 
 class Collector:
@@ -220,17 +192,15 @@ class Collector:
         form, policy, n = self.form, self.policy, self.pool.num_worlds
         head, network, spread = policy.head, _network(policy, form), form.array(policy.log_std)
         noise = form.array(head.noise(torch, (steps, n), self.generator))
-        storage, faults, waits = _Storage(form, steps, n, 1 + self._count, policy), self.pool.faults, self._pool_device is None
-        endings = _Endings() if waits else _DeviceEndings(steps)
+        storage, endings, faults = Storage(form, steps, n, 1 + self._count, policy), Endings(), self.pool.faults
         for t in range(steps):
             storage.obs[t] = self._obs
             storage.time[t] = self._age
             storage.outputs[t] = network(self._obs)
             storage.action[t] = head.sample(form.xp, storage.outputs[t], spread, noise[t])
-            before = self.pool.faults if waits else 0
+            before = self.pool.faults
             result = yield self._to_pool(policy.to_env(storage.action[t]))
-            if waits:
-                self._tolerance.step(self.pool.faults - before, self.pool.last_error)
+            self._tolerance.step(self.pool.faults - before, self.pool.last_error)
             raw, signals, storage.terminated[t], storage.truncated[t] = self._receive(result)
             for k, values in enumerate(signals):
                 storage.signals[k, t] = values
@@ -238,16 +208,10 @@ class Collector:
                     self._costs[k - 1] += form.double(values)
             self._age += 1
             self._obs = self._normalise(raw)
-            if isinstance(endings, _DeviceEndings):
-                self._keep(t, result[-1], endings)
-            elif "episode" in result[-1]:
+            if "episode" in result[-1]:
                 self._end(t, result, endings)
-        faults = self.pool.faults - faults
-        if isinstance(endings, _DeviceEndings):
-            self._tolerance.step(faults, self.pool.last_error, steps)
-            endings.pick(storage.terminated | storage.truncated, storage.truncated & ~storage.terminated)
         self.pool.wake()  # at the end of every epoch, saved or not: who sleeps cannot be restored
-        return self._rollout(storage, endings, faults)
+        return self._rollout(storage, endings, self.pool.faults - faults)
 
     def _to_pool(self, action: Array) -> Array:
         """Actions where the pool takes them."""
@@ -268,10 +232,11 @@ class Collector:
         *signals, terminated, truncated = block.T[raw.shape[1] :]
         return block[:, : raw.shape[1]], signals, terminated, truncated
 
-    def _end(self, t: int, result: Result, endings: _Endings) -> None:
+    def _end(self, t: int, result: Result, endings: Endings) -> None:
         """Take down the episodes that ended in a step."""
         _, _, _, terminated, truncated, info = result
-        ended = np.flatnonzero(to_numpy(info["_episode"]))
+        world = info["_episode"]
+        ended = world.nonzero(as_tuple=True)[0] if isinstance(world, Tensor) else np.flatnonzero(world)
         columns = {"step": np.full(len(ended), t), "world": ended}
         columns |= {name: values[ended] for name, values in info["episode"].items()}
         columns["faulted"] = info["fault"][ended]
@@ -287,22 +252,7 @@ class Collector:
         endings.final_obs.append(self.policy.normaliser(timed_out))
         self._age[ended] = 0
 
-    def _keep(self, t: int, info: Mapping[str, Any], endings: _DeviceEndings) -> None:
-        """Take down what all worlds would report of their episodes, on a device, where some of them ended."""
-        ended, columns = info["_episode"], dict(info["episode"])
-        columns["faulted"] = info["fault"]
-        if self._faults_cost:
-            columns["cost"] = columns["cost"] + columns["faulted"]
-        if self.constraints is not None and self._told_apart:
-            columns |= {f"constraint_{name}": self._costs[k] for k, name in enumerate(self.constraints.names)}
-        if self._final:
-            columns["final_obs_raw"] = self.form.double(info["final_obs"])
-            columns["final_obs"] = self.form.array(self.policy.normaliser(columns["final_obs_raw"]))
-        endings.keep(t, columns)
-        self._costs.masked_fill_(ended, 0)
-        self._age.masked_fill_(ended, 0)
-
-    def _rollout(self, storage: _Storage, endings: _Endings, faults: int) -> Rollout:
+    def _rollout(self, storage: Storage, endings: Endings, faults: int) -> Rollout:
         form, head = self.form, self.policy.head
         none = form.double(form.zeros((0, self._obs.shape[1])))
         outputs, action = form.tensor(storage.outputs), form.tensor(storage.action)

@@ -24,7 +24,7 @@ from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
-from sbtrpo.envs import make_pool
+from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
@@ -95,7 +95,7 @@ class Trainer:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
-        self.collector = Collector(
+        self.collector = _collector_class(pool)(
             pool, self.policy, noise, self.constraints, faulted=config.faulted, final=self.critics is not None
         )
         self.collector.start()
@@ -274,6 +274,15 @@ class Trainer:
         self._orders.set_state(torch.as_tensor(state["orders"]))
         self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
+
+
+def _collector_class(pool: Pool) -> type[Collector]:
+    """What collects from a pool."""
+    if getattr(getattr(pool, "physics", None), "device", None) is None:
+        return Collector
+    from sbtrpo.learning.device import DeviceCollector  # needs the engine of that device
+
+    return DeviceCollector
 
 
 def _check_device(name: str) -> None:

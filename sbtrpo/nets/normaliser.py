@@ -54,7 +54,7 @@ class Normaliser:
 
 
 class TensorNormaliser:
-    """The same statistics as float64 tensors on a device; only the count is a number of the host.
+    """The same statistics as float64 tensors on a device, always in the same memory.
 
     >>> normaliser = TensorNormaliser(size=2)
     >>> normaliser.update(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -67,7 +67,7 @@ class TensorNormaliser:
     def __init__(self, size: int, device: str = "cpu") -> None:
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
         self.var = torch.ones(size, dtype=torch.float64, device=device)
-        self.count = 1e-4
+        self.count = torch.full((), 1e-4, dtype=torch.float64, device=device)
 
     def update(self, batch: Tensor) -> None:
         """Merge a batch of observations (n, size) into the statistics."""
@@ -77,9 +77,9 @@ class TensorNormaliser:
         mean = batch.mean(dim=0)
         gap = mean - self.mean
         spread = ((batch - mean) ** 2).sum(dim=0)
-        self.var = (self.var * self.count + spread + gap * gap * (self.count * n / total)) / total
-        self.mean = self.mean + gap * (n / total)
-        self.count = total
+        self.var.copy_((self.var * self.count + spread + gap * gap * (self.count * n / total)) / total)
+        self.mean += gap * (n / total)
+        self.count.copy_(total)
 
     def __call__(self, observation: Tensor) -> Tensor:
         """The observation in units of the statistics, in float64; never clipped."""
@@ -88,15 +88,12 @@ class TensorNormaliser:
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
         """Mean, variance and count, as `Normaliser` saves them."""
         mean, var = (values.cpu().numpy().copy() for values in (self.mean, self.var))
-        return {"mean": mean, "var": var, "count": np.asarray(self.count)}
+        return {"mean": mean, "var": var, "count": np.asarray(float(self.count))}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, of either class."""
-        device = self.mean.device
-        self.mean, self.var = (
-            torch.tensor(np.asarray(state[name]), dtype=torch.float64, device=device) for name in ("mean", "var")
-        )
-        self.count = float(state["count"])
+        for tensor, name in ((self.mean, "mean"), (self.var, "var"), (self.count, "count")):
+            tensor.copy_(torch.as_tensor(np.asarray(state[name], np.float64)))
 
 
 AnyNormaliser: TypeAlias = Normaliser | TensorNormaliser
