@@ -13,10 +13,11 @@ A row is an epoch of a run. Columns are:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,8 @@ def _facts(name: str, config: TrainConfig, complete: bool, ambiguous: Collection
 
 def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str]) -> pyarrow.Table | None:
     """The rows of one run; None if it has none."""
-    metrics = _read_csv(path / "metrics.csv")
+    written = _digests(path) if facts["complete"] else {}
+    metrics = _read_csv(path / "metrics.csv", written)
     rows = 0 if metrics is None else metrics.num_rows
     if facts["complete"] and rows < config.epochs:
         raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {config.epochs} epochs")
@@ -184,7 +186,7 @@ def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: S
         return None
     if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
         raise ValueError(f"metrics.csv has no column {missing[0]}")
-    timing = _read_csv(path / "timing.csv")
+    timing = _read_csv(path / "timing.csv", written)
     count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
     settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
@@ -205,13 +207,25 @@ def _constant(value: Any, count: int) -> pyarrow.Array:
     return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
 
 
-def _read_csv(path: Path) -> pyarrow.Table | None:
+def _digests(run: Path) -> dict[str, str]:
+    """What a finished run's tables held at its end; runs of older versions do not tell."""
+    try:
+        return dict(json.loads((run / "summary.json").read_bytes())["sha256"])
+    except (ValueError, TypeError, KeyError, OSError):
+        return {}
+
+
+def _read_csv(path: Path, written: Mapping[str, str]) -> pyarrow.Table | None:
     """A run's table with all columns as floats; a last line that is being written does not count."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
+    content = content[: content.rfind(b"\n") + 1]
+    digest = hashlib.sha256(content).hexdigest()
+    if written.get(path.name, digest) != digest:
+        raise ValueError(f"{path.name} is damaged: it is not what the run wrote; restore it from a copy")
+    header, _, rows = content.partition(b"\n")
     if not rows:
         return None
     try:

@@ -321,11 +321,12 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
             " back, or train anew in another folder"
         )
     trainer = Trainer(folder.config)
-    epoch, notes = 0, list[str]()  # without a checkpoint, the run was stopped before its first
+    epoch, notes, digests = 0, list[str](), None  # without a checkpoint, the run was stopped before its first
     if store.epochs():
         epoch, state, notes = store.load_latest()
         trainer.load_state_dict(state)
-    folder.rewind(epoch)
+        digests = state.get("tables")
+    folder.rewind(epoch, digests)
     return trainer, [*notes, f"resuming after epoch {epoch}"]
 
 
@@ -347,7 +348,8 @@ class Recorder:
         self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
         if done % config.checkpoint_every == 0 or done == config.epochs or stopping:
             self.folder.flush_episodes()
-            self._store.save(done, self.trainer.state_dict(), score=epoch.row["safe_reward"])
+            state = {**self.trainer.state_dict(), "tables": self.folder.digests()}
+            self._store.save(done, state, score=epoch.row["safe_reward"])
 
     def close(self) -> bool:
         """End the session; returns whether the run is at its end, whose summary is then written."""

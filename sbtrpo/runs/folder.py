@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
+from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
@@ -76,6 +77,7 @@ class RunFolder:
         self._metrics = Table(self.path / "metrics.csv")
         self._timing = Table(self.path / "timing.csv")
         self._episodes = Episodes(self.path / "episodes.parquet")
+        self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
@@ -146,17 +148,25 @@ class RunFolder:
         """Bring episodes.parquet up to date."""
         self._episodes.flush()
 
-    def rewind(self, epoch: int) -> None:
-        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted."""
-        self._metrics.rewind(epoch)
-        last = self._metrics.last_epoch
+    def digests(self) -> dict[str, str]:
+        """What the tables hold, as SHA-256 digests by their names; a checkpoint keeps them for `rewind`."""
+        return {table.path.name: table.digest() for table in self._tables}
+
+    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> None:
+        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted.
+
+        Before anything is changed, every table is read, and its rows are compared with the digests of that epoch.
+        """
+        for table in self._tables:
+            table.check(epoch, (digests or {}).get(table.path.name))
+        last = min(self._metrics.last_epoch, epoch)
         if last != epoch:
             raise ValueError(
                 f"{self._metrics.path} ends with epoch {last} but the run is to go on after epoch {epoch};"
                 " rows are missing, so it cannot be resumed there"
             )
-        self._timing.rewind(epoch)
-        self._episodes.rewind(epoch)
+        for table in self._tables:
+            table.rewind(epoch)
         self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
 
     @property
@@ -173,6 +183,7 @@ class RunFolder:
             "started": self._origin["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
+            "sha256": self.digests(),
         }
         write_atomically(self.path / "summary.json", _strict_json(content))
         self.draw_curves()
@@ -237,8 +248,11 @@ class RunFolder:
         if not path.exists():
             origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
             write_atomically(path, _strict_json(origin))
-        content: dict[str, Any] = json.loads(path.read_text())
-        return content
+        try:
+            content: dict[str, Any] = json.loads(path.read_bytes())
+            return {name: content[name] for name in ("id", "started")}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:

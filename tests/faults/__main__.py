@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from sbtrpo.errors import where_raised
 from tests.faults.commands import Hanging
 from tests.faults.judge import Lost
 from tests.faults.kinds import KINDS, NotRun, schedule
@@ -33,8 +34,9 @@ def play(site: Site, number: int) -> tuple[str, str, str]:
         kind.suffer(r)
     except NotRun as why:
         return kind.name, "not run", str(why)
-    except (Lost, Hanging) as loss:
-        return kind.name, "lost", "\n    ".join([str(loss), *r.story])
+    except Exception as loss:  # whatever it is, it is no survival
+        why = str(loss) if isinstance(loss, Lost | Hanging) else f"{loss!r} {where_raised(loss)}"
+        return kind.name, "lost", "\n    ".join([why, *r.story])
     finally:
         r.end()
         shutil.rmtree(folder, ignore_errors=True)

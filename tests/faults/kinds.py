@@ -285,7 +285,7 @@ def _truncate(r: Round, path: Path) -> None:
 def _flip(r: Round, path: Path) -> None:
     """A bit, but none of `total_steps`: whoever changes that asks for a longer or a shorter run."""
     content = bytearray(path.read_bytes())
-    line = content.find(b"total_steps")
+    line = content.find(b"total_steps") if path.suffix == ".toml" else -1
     places = [k for k in range(len(content)) if line < 0 or not line <= k <= content.index(b"\n", line)]
     content[places[r.rng.integers(len(places))]] ^= 1 << int(r.rng.integers(8))
     path.write_bytes(content)
@@ -306,7 +306,8 @@ def _damage(r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None
             raise Lost(f"{path.parent} is damaged, and nobody says so: {ended.words}")
         judge.expect_same_run(run, r.site.whole(setup), damaged=[path])
         return
-    judge.expect_refusal(ended, str(path.parent if path.parent.name.startswith("epoch-") else path))
+    inside = path.parent.name == "episodes.parquet" or path.parent.parent.name == "checkpoints"
+    judge.expect_refusal(ended, str(path.parent if inside else path))
     judge.expect_unchanged(run, before)
     path.write_bytes(whole)
     r.finish(setup, run)

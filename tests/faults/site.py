@@ -54,12 +54,11 @@ SETUPS = [
     Setup("toy", "ToyCorridor-v0 --num-envs 4 --steps-per-epoch 200 --total-steps 1600", 8),
     Setup(
         "critics",
-        "ToyCorridor-v0 --algo ppo_lag --num-envs 4 --steps-per-epoch 300 --total-steps 2400 --policy-passes 2"
-        " --critic-passes 2",
+        "ToyCorridor-v0 --algo cpo --num-envs 4 --steps-per-epoch 300 --total-steps 2400 --critic-passes 2",
         8,
         every=3,
     ),
-    Setup("goal", "SafetyPointGoal1-v0 --num-envs 4 --steps-per-epoch 1600 --total-steps 9600", 6, every=2),
+    Setup("goal", "SafetyPointGoal1-v0 --num-envs 4 --steps-per-epoch 1000 --total-steps 6000", 6, every=2),
 ]
 OWN = {
     trouble: Setup(
