@@ -10,6 +10,12 @@ class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
 
 
+def sentence(error: object, most: int = 500) -> str:
+    """A message as one line that a person can read, however long what it quotes is."""
+    words = " ".join(str(error).split())
+    return words if len(words) <= most else f"{words[: most // 2]} ... {words[-most // 2 :]}"
+
+
 def where_raised(error: BaseException) -> str:
     """The last place outside this package that an error came through, or where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)

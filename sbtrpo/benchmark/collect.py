@@ -40,6 +40,8 @@ from sbtrpo.runs.folder import read_run
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
+MOST_CELLS = 100_000_000
+"""Of the largest table that is read."""
 _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
 _OF_THE_METHOD = (*_ALWAYS[1:], "constraints", VERSION)
 """Settings that make a row of the table over tasks even where they differ between tasks alone."""
@@ -79,9 +81,9 @@ def collect(root: str | Path) -> Collected:
         raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
     unreadable: dict[str, str] = {}
     states: dict[str, State] = dict.fromkeys(_planned(root, unreadable), "pending")
-    runs: list[tuple[str, TrainConfig]] = []
+    runs: list[tuple[str, Path, TrainConfig]] = []
     for path in _folders(root):
-        name = path.relative_to(root).as_posix()
+        name = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
         try:
             config = read_run(path)
         except (ValueError, OSError) as error:
@@ -89,16 +91,16 @@ def collect(root: str | Path) -> Collected:
             states.pop(name, None)
             continue
         states[name] = state(path, config)
-        runs.append((name, config))
+        runs.append((name, path, config))
     if not states and not unreadable:
         raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
-    configs = [config for _, config in runs]
+    configs = [config for _, _, config in runs]
     varied, ambiguous = _varied(configs), ambiguous_labels(configs)
     tables = []
-    for name, config in runs:
+    for name, path, config in runs:
         try:
             facts = _facts(name, config, states[name] == "done", ambiguous)
-            tables.append(_run_table(root / name, facts, config, varied))
+            tables.append(_run_table(path, facts, config, varied))
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
@@ -119,8 +121,13 @@ def write_table(table: pyarrow.Table, path: str | Path) -> Path:
 def read_table(path: str | Path) -> pyarrow.Table:
     """A table that `write_table` wrote."""
     try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows * file.metadata.num_columns > MOST_CELLS:  # a small file may hold a vast table
+                raise ValueError(f"{path} is too large: a table of runs has at most {MOST_CELLS:,} cells")
         return pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise
         raise ValueError(f"{path} is no Parquet table; `sbtrpo collect RUNS` makes one") from error
 
 

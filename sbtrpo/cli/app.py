@@ -18,7 +18,7 @@ from rich.table import Table
 
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError
+from sbtrpo.errors import UserError, sentence
 
 if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
     from sbtrpo.runs.evaluation import Evaluation
@@ -271,8 +271,8 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
         return
     description = describe.describe(task)
     console.print(f"[bold]{escape(description.id)}[/bold]")
-    for what, sentence in description.facts:
-        console.print(f"{escape(what)}: {escape(sentence)}")
+    for what, words in description.facts:
+        console.print(f"{escape(what)}: {escape(words)}")
     sheets = {"observation": description.observation, "objects": description.objects, "costs": description.costs}
     for title, sheet in sheets.items():
         if sheet.rows:
@@ -491,7 +491,7 @@ def _run(arguments: list[str]) -> int:
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:
         raise
-    except (UserError, ValueError, OSError, ImportError) as error:
-        print("sbtrpo:", " ".join(str(error).split()), file=sys.stderr)
+    except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
+        print("sbtrpo:", sentence(error, 1500) or type(error).__name__, file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.train import TrainConfig, all_settings
-from sbtrpo.files import write_atomically
+from sbtrpo.errors import sentence
+from sbtrpo.files import read_toml, write_atomically
 
 
 def write_config(path: Path, config: TrainConfig) -> None:
@@ -30,10 +30,7 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
         path: of the file.
         method_file: where the method is, in place of the Python file that the settings name.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+    content = read_toml(path)
     try:
         if method_file is not None:
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
@@ -41,9 +38,9 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
         unknown = [name for name in content if name not in known and not catalogue.owners(name)]
         if not unknown:
             return TrainConfig(**{name: value for name, value in content.items() if name in known})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    raise ValueError(f"{path} has a setting that sbtrpo does not know: {unknown[0]}; correct or remove it")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {sentence(error)}") from error
+    raise ValueError(f"{path} has a setting that sbtrpo does not know: {sentence(unknown[0])}; correct or remove it")
 
 
 def _toml(value: Any) -> str:

@@ -39,7 +39,7 @@ from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
-from sbtrpo.runs.checkpoint import CheckpointStore
+from sbtrpo.runs.checkpoint import CheckpointStore, fitting
 from sbtrpo.runs.folder import RunFolder, default_path
 
 SKIPS_TO_STOP = 10
@@ -324,7 +324,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     epoch, notes, digests = 0, list[str](), None  # without a checkpoint, the run was stopped before its first
     if store.epochs():
         epoch, state, notes = store.load_latest()
-        trainer.load_state_dict(state)
+        with fitting(folder.path):
+            trainer.load_state_dict(state)
         digests = state.get("tables")
     folder.rewind(epoch, digests)
     return trainer, [*notes, f"resuming after epoch {epoch}"]

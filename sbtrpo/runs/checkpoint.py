@@ -6,12 +6,13 @@ format version and SHA-256 digests. Reading a checkpoint never runs code from it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +38,20 @@ class DamagedCheckpoint(UserError):  # noqa: N818
 
 def _damaged(folder: Path, reason: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {reason}")
+
+
+@contextlib.contextmanager
+def fitting(run: Path) -> Iterator[None]:
+    """Whatever goes wrong within, while a checkpoint's state is taken in, is the checkpoint's fault."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise DamagedCheckpoint(
+            f"a checkpoint of {run} does not fit its settings ({words}); bring both back as the run wrote them"
+        ) from error
 
 
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
@@ -77,9 +92,9 @@ def load(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, f"{ARRAYS} is not what was written, its SHA-256 differs")
     try:
         state = _decode(structure, safetensors.numpy.load(tensor_bytes))
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         # The digests were right, so another program wrote this file.
-        raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({error!r})") from error
+        raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({repr(error)[:200]})") from error
     if not isinstance(state, dict):
         raise _damaged(folder, f"{STRUCTURE} holds no state")
     return state
@@ -120,9 +135,10 @@ def _read_structure(folder: Path) -> tuple[Any, str]:
             raise _damaged(folder, f"it has format version {version!r}, this sbtrpo reads version {VERSION}")
         structure = description["structure"]
         expected, arrays_sha256 = description["structure_sha256"], str(description["arrays_sha256"])
+        digest = _digest(_json(structure))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(folder, f"{STRUCTURE} is not the JSON of a checkpoint ({error!r})") from error
-    if _digest(_json(structure)) != expected:
+    if digest != expected:
         raise _damaged(folder, f"{STRUCTURE} is not what was written, its SHA-256 differs")
     return structure, arrays_sha256
 

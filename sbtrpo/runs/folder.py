@@ -19,6 +19,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 TASK_FILE, METHOD_FILE = "task.toml", "method.py"
+_NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What no folder is called, here or on Windows."""
 
 
 def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
@@ -49,7 +52,17 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
     task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
-    return Path(root) / task / config.label / f"seed{config.seed}-{config.digest()}"
+    return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
+
+
+def folder_name(name: str) -> str:
+    """A name as a folder below another one, which it cannot leave; slashes make folders within it.
+
+    >>> folder_name("package-Env-v0"), folder_name("/a/../con.x")
+    ('package-Env-v0', '-/a/-/-con.x')
+    """
+    parts = (re.sub(r"[\x00-\x1f\x7f\\]", "-", part)[:200] for part in name.split("/"))
+    return "/".join(f"-{part.strip('. ')}" if _NO_FOLDER.fullmatch(part) else part for part in parts)
 
 
 def method_file(config: TrainConfig) -> Path | None:

@@ -37,7 +37,7 @@ class Table:
     def __init__(self, path: Path) -> None:
         self.path = path
         lines = self._lines()
-        self._keys: list[str] | None = next(csv.reader(lines[:1]), None)
+        self._keys: list[str] | None = self._cells(lines[0]) if lines else None
         self._written = hashlib.sha256("".join(lines).encode())
 
     def append(self, row: Mapping[str, float]) -> None:
@@ -96,7 +96,7 @@ class Table:
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """Every column as floats, exactly as they were before they were written."""
-        rows = list(csv.reader(self._lines()))
+        rows = [self._cells(line) for line in self._lines()]
         if not rows:
             return {}
         try:
@@ -117,9 +117,15 @@ class Table:
     def _epochs(self, lines: list[str]) -> list[int]:
         """The epoch of each line but the first."""
         try:
-            place = next(csv.reader(lines[:1]), []).index("epoch") if lines else 0
-            return [int(float(next(csv.reader([line]))[place])) for line in lines[1:]]
-        except (ValueError, IndexError, OverflowError, StopIteration, csv.Error) as error:
+            place = self._cells(lines[0]).index("epoch") if lines else 0
+            return [int(float(self._cells(line)[place])) for line in lines[1:]]
+        except (ValueError, IndexError, OverflowError) as error:
+            raise self._damaged() from error
+
+    def _cells(self, line: str) -> list[str]:
+        try:
+            return next(csv.reader([line]), [])
+        except csv.Error as error:
             raise self._damaged() from error
 
     def _damaged(self) -> UserError:
