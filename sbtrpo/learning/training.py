@@ -39,7 +39,7 @@ from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
-from sbtrpo.runs.checkpoint import CheckpointStore, fitting
+from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder, default_path
 
 SKIPS_TO_STOP = 10
@@ -325,6 +325,9 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     if store.epochs():
         epoch, state, notes = store.load_latest()
         with fitting(folder.path):
+            form = trainer.state_dict()
+            for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
+                check_form(state[part], form[part], part)
             trainer.load_state_dict(state)
         digests = state.get("tables")
     folder.rewind(epoch, digests)

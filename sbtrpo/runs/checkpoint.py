@@ -54,6 +54,23 @@ def fitting(run: Path) -> Iterator[None]:
         ) from error
 
 
+def check_form(state: Any, like: Any, path: str = "state") -> None:
+    """Raise a ValueError where a state has not the names, lengths and shapes of another one."""
+    if isinstance(like, Mapping) and isinstance(state, Mapping) and like.keys() == state.keys():
+        for key in like:
+            check_form(state[key], like[key], f"{path}.{key}")
+    elif isinstance(like, list | tuple) and isinstance(state, list | tuple) and len(like) == len(state):
+        for k, (item, other) in enumerate(zip(state, like, strict=True)):
+            check_form(item, other, f"{path}[{k}]")
+    elif isinstance(like, Mapping | list | tuple) or np.shape(state) != np.shape(like) or _kind(state) != _kind(like):
+        raise ValueError(f"{path} has another form")
+
+
+def _kind(value: Any) -> str:
+    """Number, text or nothing."""
+    return {"b": "number", "i": "number", "u": "number", "f": "number"}.get(np.asarray(value).dtype.kind, "other")
+
+
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.checkpoint import CheckpointStore, fitting
+from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 
@@ -71,6 +71,7 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last") 
         saved = state["policy"]
         inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
         policy = Policy(inputs, actions, config.hidden, torch.Generator(), discrete=discrete)
+        check_form(saved, policy.state_dict(), "policy")
         policy.load_state_dict(saved)
     return policy
 
