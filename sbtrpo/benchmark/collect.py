@@ -46,6 +46,8 @@ _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity
 _OF_THE_METHOD = (*_ALWAYS[1:], "constraints", VERSION)
 """Settings that make a row of the table over tasks even where they differ between tasks alone."""
 _KEYS = ("task", "algo")
+_COUNTS = ("episodes", "faulted_episodes")
+"""All of an epoch, and those that a fault has cut; older versions did not count the latter."""
 _OVERALL = ("safety_probability", "safe_reward")
 
 Floats = NDArray[np.float64]
@@ -202,7 +204,7 @@ def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: S
     table |= {name: metrics[key].slice(0, count) for key, name in names.items()}
     if timing is not None:
         table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
-    for key in ("epoch", "steps", "episodes"):
+    for key in ("epoch", "steps", *_COUNTS):
         if key in table:
             table[key] = pyarrow.compute.cast(table[key], pyarrow.int64(), safe=False)
     return pyarrow.table(table)
@@ -290,7 +292,8 @@ def final(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> pyarrow.Table
     - `M_iqm`, `M_iqm_low`, `M_iqm_high`: the interquartile mean of the final epoch across seeds, and its 95 % bootstrap
       interval.
 
-    `seeds` says how many runs counted and `incomplete` how many did not.
+    `seeds` says how many runs counted and `incomplete` how many did not; `episodes` how many ended in all epochs of the
+    former, and `faulted_episodes` how many of these a fault has cut (both empty for runs of older versions).
     """
     metrics = _metrics(table.column_names)
     rows = [_final_row(key, runs, metrics, last_epochs) for key, runs in _groups(table)]
@@ -393,7 +396,8 @@ def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[st
     if not table.num_rows:
         return
     names = [*_KEYS, *setting_columns(table)]
-    wanted = [*_metrics(table.column_names), "complete", "epoch"]
+    counts = [name for name in _COUNTS if name in table.column_names]
+    wanted = [*_metrics(table.column_names), *counts, "complete", "epoch"]
     _, first, number = np.unique(table["run"].to_numpy(zero_copy_only=False), return_index=True, return_inverse=True)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
     order = np.lexsort((columns["epoch"], number))
@@ -415,6 +419,8 @@ def _final_row(
 ) -> dict[str, Any]:
     complete = [run for run in runs if run["complete"][0]]
     row: dict[str, Any] = {**key, "seeds": len(complete), "incomplete": len(runs) - len(complete)}
+    counting = [run for run in complete if np.isfinite(run.get("faulted_episodes", np.nan)).all()]
+    row |= {name: int(sum(run[name].sum() for run in counting)) if counting else None for name in _COUNTS}
     for metric in metrics:
         courses = [run[metric] for run in complete if metric in METRICS or np.isfinite(run[metric]).any()]
         last = np.array([course[-1] for course in courses], dtype=np.float64)

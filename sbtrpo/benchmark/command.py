@@ -23,6 +23,8 @@ from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifes
 from sbtrpo.benchmark.states import LOG, is_done, state
 from sbtrpo.benchmark.view import BenchmarkView
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.run import Faulted
+from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
 
 
@@ -149,7 +151,7 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
         constraints = constraint_names(collected.table.column_names)
         for table in _final_tables(summary, setting_columns(collected.table), constraints):
             console.print(table)
-        lines = [collected.sentence(), *collected.unreadable.values()]
+        lines = [*_alarms(summary), collected.sentence(), *collected.unreadable.values()]
         if aggregate.tasks:
             console.print(_overall_table(aggregate))
             lines = [*_what_counts(aggregate), *lines]
@@ -159,6 +161,14 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
         for line in lines:
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     return out
+
+
+def _alarms(summary: pyarrow.Table) -> Iterator[str]:
+    """What to say of methods many of whose episodes a fault has cut."""
+    for row in summary.to_pylist():
+        counted: Faulted = "apart" if row.get("faulted") == "apart" else "unsafe"
+        if sentence := alarm(row["faulted_episodes"] or 0, row["episodes"] or 0, counted):
+            yield f"{row['algo']} on {row['task']}: {sentence}"
 
 
 def _write_csv(table: pyarrow.Table, path: Path) -> None:

@@ -58,7 +58,7 @@ class Share:
         self.single_action_space = replaced.single_action_space
         self.single_observation_space = replaced.single_observation_space
         self.binary_costs = replaced.binary_costs
-        self.faults = replaced.faults
+        self.faults, self.last_error = replaced.faults, replaced.last_error
         self._shared, self._rows = shared, rows
 
     def of_this_learner(self, result: Result) -> Result:
@@ -225,6 +225,8 @@ class Learner:
 
     def close(self) -> None:
         """End the session."""
+        if sentence := self.recorder.alarm():
+            self.display.warn(sentence)
         if not self.recorder.close():
             self.display.say(f"stopped after epoch {self.trainer.epoch}")
         self._log.flush()

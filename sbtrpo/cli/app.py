@@ -123,6 +123,7 @@ def evaluate(
     seed: int = 7,
     deterministic: bool = False,
     which: str = "last",
+    faulted: Literal["unsafe", "apart"] | None = None,
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> None:
     """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
@@ -133,11 +134,16 @@ def evaluate(
         seed: of the layouts and of the policy's noise; take one that training did not use.
         deterministic: act by the policy's mean instead of sampling.
         which: the checkpoint: last, best, or an epoch's number.
+        faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
+            out.
         json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
     """
+    from sbtrpo.envs.faults import alarm
     from sbtrpo.runs import evaluation
 
-    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which))
+    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted)
+    if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
+        print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
@@ -167,6 +173,8 @@ def _evaluation_table(result: Evaluation) -> Table:
         low, high = alone["safety_probability_interval"]
         table.add_row(f"{name}: cost", f"{alone['cost']:.3f}")
         table.add_row(f"{name}: safety", f"{alone['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
+    how = {"unsafe": "count as unsafe", "apart": "left out of the above"}[result.faulted]
+    table.add_row("episodes cut by a fault", f"{result.faulted_episodes}" + f" ({how})" * bool(result.faulted_episodes))
     table.add_row("worlds that failed", str(result.faults))
     return table
 
@@ -253,6 +261,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
+    for sentence in written.alarms:
+        print(f"sbtrpo: {sentence}", file=sys.stderr)
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)

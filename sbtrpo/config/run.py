@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sbtrpo.config.settings import Fidelity, setting
+
+Faulted: TypeAlias = Literal["unsafe", "apart"]
+"""What episodes count as that a fault has cut."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,10 @@ class RunSettings:
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
     those of one constraint joined by a plus: hazards vases_contact+vases_velocity."""
+    faulted: Faulted = "unsafe"
+    """Of episodes that a fault has cut, of the simulator or of your environment. unsafe: the faulted step costs 1 in
+    every constraint, to the learner as in all that is reported; apart: it costs nothing, and such episodes are counted
+    but left out of all rates and means."""
     gamma: float = setting(0.99, above=0, most=1, span="in (0, 1]")
     """Discount of reward and of cost."""
     hidden: tuple[int, ...] = setting((64, 64), least=1, most=16_384)

@@ -64,8 +64,12 @@ class Pool:
         self.single_action_space = gymnasium.spaces.Box(
             np.asarray(self.task.action_low), np.asarray(self.task.action_high), dtype=np.float64
         )
+        self.env_action_space = self.single_action_space
+        """What one environment by itself takes."""
         self.faults = 0
         """Worlds that failed and were reset, since the pool was made."""
+        self.last_error = "the simulation diverged"
+        """What was wrong with the last of them."""
         self._obs: Array | None = None
         self._steps = xp.zeros(num_worlds, dtype=xp.int64)
         self._longest = 0  # steps of the longest running episode: most steps need no closer look at the time limit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -43,6 +44,13 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def warn(self, message: str) -> None:
+        """Print a line that stands out; where all else is quiet, it is a warning of Python's."""
+        if self.quiet:
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+        else:
+            self.console.print(message, style="bold red", soft_wrap=True, highlight=False, markup=False)
 
     def say(self, message: str) -> None:
         """Print a line, above the picture if there is one."""

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sbtrpo.config.run import Faulted
 from sbtrpo.envs import Pool
+from sbtrpo.envs.faults import Tolerance
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form, NumpyForm, TorchForm, acting_form, to_numpy
 from sbtrpo.nets.policy import Policy
@@ -49,9 +51,14 @@ class Rollout:
     final_obs_raw: Tensor
     """(E, obs_dim) the same as the environment gave them."""
     episodes: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Finished episodes: step, world, return, cost, length, goals, cost components; where constraints are not
-    the total cost also `constraint_<name>`, the cost of each; one entry each."""
+    """Finished episodes: step, world, return, cost, length, goals, cost components, faulted; where constraints are
+    not the total cost also `constraint_<name>`, the cost of each; one entry each."""
     faults: int = 0
+
+    @property
+    def faulted(self) -> NDArray[np.bool_]:
+        """Which of the finished episodes a fault has cut."""
+        return self.episodes.get("faulted", np.zeros(0, np.bool_))
 
     @property
     def reward(self) -> Tensor:
@@ -123,6 +130,7 @@ class Collector:
         generator: of the actions' noise, on the CPU: on every device the same actions follow, but for rounding.
         constraints: what costs are told apart; the pool's cost alone if left out.
         form: of the policy's arrays; by the number of worlds if left out.
+        faulted: "unsafe": a faulted step costs 1 in every constraint, and so does its episode; "apart": nothing.
     """
 
     def __init__(
@@ -132,10 +140,12 @@ class Collector:
         generator: torch.Generator,
         constraints: Constraints | None = None,
         form: Form | None = None,
+        faulted: Faulted = "unsafe",
     ) -> None:
         self.pool, self.policy, self.generator, self.constraints = pool, policy, generator, constraints
         self._count = 1 if constraints is None else len(constraints.names)
         self._told_apart = constraints is not None and constraints.names != TOTAL_ONLY
+        self._faults_cost, self._tolerance = faulted == "unsafe", Tolerance(pool.num_worlds)
         self._pool_device: torch.device | None = None
         """Where the pool's tensors are; None while it gives NumPy arrays."""
         self._take(form or acting_form(policy.device, pool.num_worlds))
@@ -185,7 +195,9 @@ class Collector:
             storage.time[t] = self._age
             storage.outputs[t] = network(self._obs)
             storage.action[t] = head.sample(form.xp, storage.outputs[t], spread, noise[t])
+            before = self.pool.faults
             result = yield self._to_pool(policy.to_env(storage.action[t]))
+            self._tolerance.step(self.pool.faults - before, self.pool.last_error)
             raw, signals, storage.terminated[t], storage.truncated[t] = self._receive(result)
             for k, values in enumerate(signals):
                 storage.signals[k, t] = values
@@ -208,6 +220,8 @@ class Collector:
         """
         raw, reward, cost, terminated, truncated, info = result
         costs = [cost] if self.constraints is None else self.constraints.costs(cost, info)
+        if self._faults_cost:
+            costs = [values + info["fault"] for values in costs]
         if isinstance(self.form, NumpyForm) or isinstance(raw, Tensor):
             return self.form.double(raw), [reward, *costs], terminated, truncated
         block = self.form.double(np.column_stack([raw, reward, *costs, terminated, truncated]))
@@ -221,6 +235,9 @@ class Collector:
         ended = world.nonzero(as_tuple=True)[0] if isinstance(world, Tensor) else np.flatnonzero(world)
         columns = {"step": np.full(len(ended), t), "world": ended}
         columns |= {name: values[ended] for name, values in info["episode"].items()}
+        columns["faulted"] = info["fault"][ended]
+        if self._faults_cost:
+            columns["cost"] = columns["cost"] + columns["faulted"]
         if self.constraints is not None and self._told_apart:
             names = [f"constraint_{name}" for name in self.constraints.names]
             columns |= dict(zip(names, self._costs[:, ended], strict=True))
@@ -251,14 +268,16 @@ class Collector:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The pool, what it showed last, the noise generator, and what constraints have cost in running episodes."""
+        """The pool, what it showed last, the noise generator, and what is counted over running episodes."""
         several = {"constraint_costs": to_numpy(self._costs).copy()} if self._told_apart else {}
+        debt = {"fault_debt": self._tolerance.debt} if self._tolerance.debt else {}
         return {
             "pool": self.pool.state_dict(),
             "obs": to_numpy(self._obs).copy(),
             "age": to_numpy(self._age).copy(),
             "generator": self.generator.get_state(),
             **several,
+            **debt,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -267,6 +286,7 @@ class Collector:
         self._obs = self.form.array(np.array(state["obs"]))
         self._age[:] = self.form.double(np.array(state["age"]))
         self.generator.set_state(state["generator"])
+        self._tolerance.debt = float(state.get("fault_debt", 0.0))
         if self._told_apart:
             self._costs = self.form.double(np.array(state["constraint_costs"]))
         if not getattr(self.pool, "restores_exactly", True):  # a foreign simulator: new episodes have begun

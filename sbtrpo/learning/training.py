@@ -26,6 +26,7 @@ from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
+from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.advantages import (
     baseline_features,
@@ -84,7 +85,7 @@ class Trainer:
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
-        size, space = pool.task.observation_size, pool.single_action_space
+        size, space = pool.task.observation_size, pool.env_action_space
         # The policy is drawn first, so that every method starts from the same one.
         self.policy = make_policy(size, space, config.hidden, self._init, config.device)
         heads, rate = settings.heads(len(names)), settings.critic_learning_rate
@@ -93,7 +94,7 @@ class Trainer:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
-        self.collector = Collector(pool, self.policy, noise, self.constraints)
+        self.collector = Collector(pool, self.policy, noise, self.constraints, faulted=config.faulted)
         self.collector.start()
         self._cost_keys, columns = ["cost"], list[str]()
         if names != TOTAL_ONLY:
@@ -132,6 +133,7 @@ class Trainer:
             "log_std": float(self.policy.log_std.mean()),
             "skipped_updates": float(self.skipped),
             "faults": float(self.faults),
+            "faulted_episodes": int(rollout.faulted.sum()),
         }
         timing = {
             "rollout_seconds": rollout_seconds,
@@ -160,21 +162,23 @@ class Trainer:
         ends; and an epoch without one, which is fatal there, repeats the statistic before it.
         """
         before = self.windows.begun
-        columns = self._constraint_columns(rollout)
+        finished = rollout.episodes
+        if self.config.faulted == "apart":
+            finished = {name: values[~rollout.faulted] for name, values in finished.items()}
+        columns = self._constraint_columns(finished)
         safe = np.all([columns[key] == 0 for key in self._cost_keys], axis=0) if columns else None
-        if rollout.episodes:
-            finished = rollout.episodes
+        if finished:
             self.windows.add(finished["return"], finished["cost"], finished["length"], columns, safe)
-        statistics = self.windows.epoch_statistics()
+        statistics = self.windows.epoch_statistics() | {"episodes": len(rollout.faulted)}
         published = isinstance(self.config.method, Limited) and self.config.method.first_cost_zero
         unread = not self.windows.begun or (published and not before)
         return [0.0 if unread else statistics[key] for key in self._cost_keys], statistics
 
-    def _constraint_columns(self, rollout: Rollout) -> dict[str, NDArray[Any]]:
-        """Each constraint's cost and safety in the ended episodes; empty where the total cost is the only one."""
-        if not self._columns or not rollout.episodes:
+    def _constraint_columns(self, episodes: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Each constraint's cost and safety in ended episodes; empty where the total cost is the only one."""
+        if not self._columns or not episodes:
             return {}
-        costs = np.stack([rollout.episodes[f"constraint_{name}"] for name in self.constraints.names])
+        costs = np.stack([episodes[f"constraint_{name}"] for name in self.constraints.names])
         return dict(zip(self._columns, [*costs, *(costs == 0)], strict=True))
 
     # ---- the update's parts ------------------------------------------------------------------------------------
@@ -355,6 +359,12 @@ class Recorder:
             state = {**self.trainer.state_dict(), "tables": self.folder.digests()}
             self._store.save(done, state, score=epoch.row["safe_reward"])
 
+    def alarm(self) -> str:
+        """What to say of the run's faulted episodes; empty where they are few."""
+        metrics = self.folder.metrics()
+        faulted = metrics.get("faulted_episodes")
+        return "" if faulted is None else alarm(faulted.sum(), metrics["episodes"].sum(), self.folder.config.faulted)
+
     def close(self) -> bool:
         """End the session; returns whether the run is at its end, whose summary is then written."""
         if self.trainer.epoch < self.folder.config.epochs:
@@ -369,6 +379,7 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
     title = f"{config.label} on {config.task}, seed {config.seed}"
+    warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in notes or []:
             display.say(note)
@@ -376,7 +387,12 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             epoch = trainer.run_epoch()
             recorder.record(epoch, interrupted.is_set())
             display.update(epoch.row, epoch.timing)
+            if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
+                display.warn(f"epoch {trainer.epoch}: {sentence}")
+                warned = True
             trainer.check()
+        if sentence := recorder.alarm():
+            display.warn(sentence)
         if trainer.epoch < config.epochs:
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
     recorder.close()

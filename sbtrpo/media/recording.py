@@ -55,6 +55,7 @@ class Step:
     """(N,) the worlds whose first episode this step ended. They are already at the start of their next one."""
     reward: Floats
     cost: Floats
+    """A fault costs 1."""
     info: dict[str, Any]
 
 
@@ -63,10 +64,10 @@ def first_episodes(pool: Pool, policy: Policy, seed: int, deterministic: bool) -
     noise = torch.Generator().manual_seed(seed)
     running = np.ones(pool.num_worlds, bool)
     while running.any():
-        action = policy.act(to_numpy(pool.last_obs), deterministic, generator=noise)
+        action = policy.act_in_pool(to_numpy(pool.last_obs), deterministic, noise)
         _, reward, cost, terminated, truncated, info = pool.step(action)
         ended = running & to_numpy(terminated | truncated)
-        yield Step(running.copy(), ended, to_numpy(reward), to_numpy(cost), info)
+        yield Step(running.copy(), ended, to_numpy(reward), to_numpy(cost + info["fault"]), info)
         running &= ~ended
 
 

@@ -28,6 +28,9 @@ class Policy:
     `params` is [log_std, weight, bias, weight, ...], with an empty log_std for a choice; observations given to `mean`
     and `log_prob` are normalised ones. The Gaussian lives in [-1, 1], which `to_env` maps to `low` and `high`.
 
+    A pool takes actions as vectors that it clips itself, or as choices that count from 0; an environment by itself
+    takes only what its action space contains. `act` gives the latter, `act_in_pool` the former.
+
     On a GPU the statistics of observations are tensors there, on the CPU NumPy arrays unless `use` says otherwise;
     `act` takes and gives NumPy arrays in either case, `act_tensor` tensors.
     """
@@ -50,6 +53,12 @@ class Policy:
         self.device = device
         self.low = np.full(self.head.spreads, -1.0) if low is None else np.asarray(low, np.float64)
         self.high = np.full(self.head.spreads, 1.0) if high is None else np.asarray(high, np.float64)
+        self.shape: tuple[int, ...] = () if discrete else (actions,)
+        """Of an action, as the environment takes it."""
+        self.dtype = "int64" if discrete else ""
+        """Likewise; empty for the network's own."""
+        self.start = 0
+        """The number of the first choice."""
         self._sent: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -74,7 +83,7 @@ class Policy:
         self.normaliser.load_state_dict(state)
 
     def to_env(self, action: Array) -> Array:
-        """Actions as the environment takes them: from [-1, 1] to its bounds, without clipping; or whole numbers.
+        """Actions as the environment's pool takes them: from [-1, 1] to its bounds, not clipped; or numbers from 0 on.
 
         An array of NumPy gives one, and a tensor gives a tensor in the same place.
         """
@@ -86,6 +95,14 @@ class Policy:
         low, high = self._bounds(action.device) if tensor else (self.low, self.high)
         scaled = low + (action + 1) * (high - low) / 2
         return scaled.to(action.dtype) if tensor else scaled.astype(action.dtype)
+
+    def bounds(self, dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Of actions, in a precision; where that does not hold them, the next numbers within."""
+        low, high = self.low.astype(dtype), self.high.astype(dtype)
+        return (
+            np.where(low < self.low, np.nextafter(low, np.inf, dtype=dtype), low),
+            np.where(high > self.high, np.nextafter(high, -np.inf, dtype=dtype), high),
+        )
 
     def _bounds(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Of actions, as tensors; sent to a device once, not in every step."""
@@ -100,25 +117,48 @@ class Policy:
         seed: int | None = None,
         generator: torch.Generator | None = None,
     ) -> NDArray[Any]:
-        """Actions as the environment takes them for raw observations (..., observation_size); statistics stay."""
+        """Actions that the environment's action space contains, for raw observations; statistics stay.
+
+        Args:
+            observation: one, (observation_size,), or N of them, (N, observation_size).
+            deterministic: the most probable actions; otherwise sampled ones.
+            seed: of the noise; it takes the place of the generator.
+            generator: of the noise, on the CPU; torch's default one if left out.
+        """
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        actions = self._decide(np.asarray(observation, np.float64), deterministic, generator).cpu().numpy()
-        decided: NDArray[Any] = self.to_env(actions)
+        raw = np.asarray(observation, np.float64)
+        self._check(raw)
+        action = self.act_in_pool(raw, deterministic, generator)
+        if self.head.discrete:
+            return action + self.start
+        dtype = self.dtype or str(action.dtype)
+        within: NDArray[Any] = np.clip(action.astype(dtype), *self.bounds(dtype))
+        return within.reshape((*raw.shape[:-1], *self.shape))
+
+    def act_in_pool(
+        self, observation: NDArray[Any], deterministic: bool, generator: torch.Generator | None
+    ) -> NDArray[Any]:
+        """Actions as the policy was trained with them: what `to_env` gives, for N raw observations."""
+        decided: NDArray[Any] = self.to_env(self._decide(observation, deterministic, generator).cpu().numpy())
         return decided
 
     def act_tensor(
         self, observation: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The same for raw observations on the policy's device, where everything stays.
+        """The same as `act` for raw observations on the policy's device, where everything stays."""
+        self._check(observation)
+        action: Tensor = self.to_env(self._decide(observation, deterministic, generator))
+        if self.head.discrete:
+            return action + self.start
+        dtype = self.dtype or str(action.dtype).removeprefix("torch.")
+        low, high = (torch.as_tensor(bound, device=action.device) for bound in self.bounds(dtype))
+        return action.to(low.dtype).clamp(low, high).reshape((*observation.shape[:-1], *self.shape))
 
-        Args:
-            observation: (..., observation_size)
-            deterministic: the most probable actions; otherwise sampled ones.
-            generator: of the noise, on the CPU, so that every device gets the same; torch's default one if left out.
-        """
-        decided: Tensor = self.to_env(self._decide(observation, deterministic, generator))
-        return decided
+    def _check(self, observation: Array) -> None:
+        size, shape = self.params[1].shape[1], tuple(observation.shape)
+        if len(shape) not in (1, 2) or shape[-1] != size:
+            raise ValueError(f"observation must have the shape ({size},), or (N, {size}) for N of them, got {shape}")
 
     @torch.no_grad()
     def _decide(self, observation: Array, deterministic: bool, generator: torch.Generator | None) -> Tensor:
@@ -147,6 +187,7 @@ class Policy:
             "normaliser": self.normaliser.state_dict(),
             "low": self.low.copy(),
             "high": self.high.copy(),
+            "action": {"shape": list(self.shape), "dtype": self.dtype, "start": self.start},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -156,6 +197,8 @@ class Policy:
         self.normaliser.load_state_dict(state["normaliser"])
         self.low, self.high = np.array(state["low"]), np.array(state["high"])
         self._sent = None
+        if (action := state.get("action")) is not None:  # older versions did not tell
+            self.shape, self.dtype, self.start = tuple(action["shape"]), str(action["dtype"]), int(action["start"])
 
 
 def make_policy(
@@ -165,8 +208,13 @@ def make_policy(
     generator: torch.Generator,
     device: str = "cpu",
 ) -> Policy:
-    """A policy for an action space."""
+    """A policy for the action space of an environment, of whatever shape."""
     if isinstance(actions, gymnasium.spaces.Discrete):
-        return Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True)
-    size = actions.shape[0]
-    return Policy(observation_size, size, hidden, generator, device, low=actions.low, high=actions.high)
+        policy = Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True)
+        policy.start = int(actions.start)
+    else:
+        low, high = actions.low.ravel(), actions.high.ravel()
+        policy = Policy(observation_size, len(low), hidden, generator, device, low=low, high=high)
+        policy.shape = actions.shape
+    policy.dtype = str(actions.dtype)
+    return policy

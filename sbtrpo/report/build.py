@@ -41,6 +41,8 @@ class Report:
     index: Path
     written: list[Path] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    alarms: list[str] = field(default_factory=list)
+    """What must not be overlooked, such as many episodes that faults have cut."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def build(
     out = Path(out)
     runs = read_runs(table)
     runs.notes[:0] = notes
-    report = Report(out / "index.html")
+    report = Report(out / "index.html", alarms=runs.alarms)
     written_tables = _write_tables(runs, out, report)
     drawn = _write_figures(runs, out, report)
     if comparisons := compare.comparisons(runs):
@@ -120,6 +122,8 @@ def watch(
                     report = build(table, out, videos, notes, refresh=None if last else interval)
                     fingerprint = now
                     say(f"{report.index}: {len(report.written)} files, {len(report.skipped)} parts left out")
+                    for sentence in report.alarms:
+                        say(sentence)
             except (OSError, ValueError) as error:
                 say(f"the runs could not be read ({error}); trying again in {interval:g} seconds")
                 last = False

@@ -121,6 +121,7 @@ def page_data(
     return {
         "lead": lead(best, [variant.title for variant in rivals(runs)]),
         "basis": _basis(runs),
+        "alarms": runs.alarms,
         "tasks": [
             {"id": task, "title": paper.task_title(task), "best": best[task][0], "safest": best[task][1]}
             for task in runs.tasks
@@ -216,7 +217,7 @@ def _basis(runs: Runs) -> str:
     return (
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
         f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
-        " epochs of all seeds. An episode is safe if it has no cost; an unsafe one earns no safe reward."
+        " epochs of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward."
         + (f" Not the default: {'; '.join(not_default)}." if not_default else "")
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.columns import constraint_metrics, constraint_names
+from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import sentence
 from sbtrpo.report import paper
 from sbtrpo.report.variants import (
@@ -130,6 +132,20 @@ class Runs:
     def variants(self) -> list[Variant]:
         """In the paper's order, then the catalogue's."""
         return sorted({run.variant for run in self.usual}, key=Variant.order)
+
+    @functools.cached_property
+    def alarms(self) -> list[str]:
+        """What to say, loudly, of methods many of whose episodes a fault has cut."""
+        sentences = []
+        for task, variant in itertools.product(self.tasks, self.variants):
+            runs = [run for run in self.of(task, variant) if run.has("faulted_episodes", "episodes")]
+            faulted, episodes = (
+                sum(np.nansum(run.column(name)) for run in runs) for name in ("faulted_episodes", "episodes")
+            )
+            settings = {**self.shared.get((task, variant.algo), {}), **dict(variant.settings)}
+            if sentence := alarm(faulted, episodes, "apart" if settings.get("faulted") == "apart" else "unsafe"):
+                sentences.append(f"{variant.title} on {paper.task_title(task)}: {sentence}")
+        return sentences
 
     @functools.cached_property
     def constraints(self) -> list[str]:

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbtrpo.config.run import Faulted
 from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.errors import UserError
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
@@ -37,7 +39,7 @@ class Evaluation:
     cost: float
     cost_std: float
     safety_probability: float
-    """Share of the episodes in which no constraint was violated."""
+    """Share of the episodes in which no constraint was violated, and no fault cut them short."""
     safety_probability_interval: tuple[float, float]
     """Wilson's interval at 95 %."""
     violation_probability_upper: float
@@ -46,6 +48,11 @@ class Evaluation:
     """Mean reward, unsafe episodes counting 0."""
     length: float
     faults: int
+    """Worlds that failed while the episodes were played."""
+    faulted_episodes: int = 0
+    """How many of the episodes a fault has cut."""
+    faulted: Faulted = "unsafe"
+    """What these count as; "apart" leaves them out of all numbers above."""
     constraints: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Each constraint by itself, where they are not the task's total cost: cost and safety probability."""
 
@@ -84,6 +91,7 @@ def evaluate(
     which: Literal["last", "best"] | int = "last",
     threads: int = 0,
     progress: Callable[[int], None] | None = None,
+    faulted: Faulted | None = None,
 ) -> Evaluation:
     """Evaluate a run's policy on fresh layouts, all worlds in parallel.
 
@@ -97,6 +105,7 @@ def evaluate(
         which: the last checkpoint, the best one, or that of an epoch.
         threads: of the simulator; 0 takes all cores.
         progress: told the number of finished episodes from time to time.
+        faulted: what episodes count as that a fault has cut, "unsafe" or "apart"; what the run says if left out.
 
     >>> import tempfile
     >>> from sbtrpo import TrainConfig, train
@@ -107,11 +116,22 @@ def evaluate(
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     config = RunFolder.open(run).config
+    config = config.replace(faulted=faulted or config.faulted)
     policy = load_policy(run, which)
-    played, faults = play(policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints)
+    played, faults = play(
+        policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints, config.faulted
+    )
+    cut = played.pop("faulted").astype(np.bool_)
+    if config.faulted == "apart":
+        if cut.all():
+            raise UserError(
+                f"all {episodes} episodes were cut by faults, so that apart from them none is left; mend the"
+                " environment, or let them count as unsafe (faulted=unsafe)"
+            )
+        played = {name: values[~cut] for name, values in played.items()}
     names = [name for name in played if name.startswith(CONSTRAINT)]
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
-    unsafe = int(violated.sum())
+    unsafe, counted = int(violated.sum()), len(violated)
     return Evaluation(
         task=config.task,
         episodes=episodes,
@@ -120,12 +140,14 @@ def evaluate(
         reward_std=float(played["return"].std()),
         cost=float(played["cost"].mean()),
         cost_std=float(played["cost"].std()),
-        safety_probability=1 - unsafe / episodes,
-        safety_probability_interval=wilson_interval(episodes - unsafe, episodes),
-        violation_probability_upper=clopper_pearson_upper(unsafe, episodes),
+        safety_probability=1 - unsafe / counted,
+        safety_probability_interval=wilson_interval(counted - unsafe, counted),
+        violation_probability_upper=clopper_pearson_upper(unsafe, counted),
         safe_reward=float((played["return"] * ~violated).mean()),
         length=float(played["length"].mean()),
         faults=faults,
+        faulted_episodes=int(cut.sum()),
+        faulted=config.faulted,
         constraints={name.removeprefix(CONSTRAINT): _by_itself(played[name]) for name in names},
     )
 
@@ -142,11 +164,12 @@ def _by_itself(costs: NDArray[Any]) -> dict[str, Any]:
 
 def play(
     policy: Policy, task: str, episodes: int, seed: int, deterministic: bool, threads: int = 0,
-    progress: Callable[[int], None] | None = None, constraints: Sequence[str] = ("sum",),
+    progress: Callable[[int], None] | None = None, constraints: Sequence[str] = ("sum",), faulted: Faulted = "unsafe",
 ) -> tuple[dict[str, NDArray[Any]], int]:  # fmt: skip
-    """Whole episodes of a policy: return, cost and length of each, and the number of worlds that failed.
+    """Whole episodes of a policy: return, cost, length and `faulted` of each, and the number of worlds that failed.
 
-    Where the constraints are not the total cost, each has its cost in an entry `constraint_<name>`, too.
+    Where the constraints are not the total cost, each has its cost in an entry `constraint_<name>`, too. Unless they
+    count apart, a fault costs 1.
     """
     worlds = FOREIGN_WORLDS if is_foreign(task) else WORLDS
     pool = make_pool(task, min(episodes, worlds), seed, threads=threads)
@@ -157,13 +180,16 @@ def play(
     share = -(-episodes // pool.num_worlds)
     noise = torch.Generator().manual_seed(seed)
     done = np.zeros(pool.num_worlds, np.int64)
-    rows: dict[str, list[tuple[int, int, float]]] = {name: [] for name in ("return", "cost", "length", *names)}
+    kept = ("return", "cost", "length", "faulted", *names)
+    rows: dict[str, list[tuple[int, int, float]]] = {name: [] for name in kept}
+    price = float(faulted == "unsafe")
     while (done < share).any():
-        obs, _, cost, _, _, info = pool.step(policy.act(obs, deterministic, generator=noise))
+        obs, _, cost, _, _, info = pool.step(policy.act_in_pool(obs, deterministic, noise))
         if names:
-            sums += np.stack(chosen.costs(cost, info))
+            sums += np.stack(chosen.costs(cost, info)) + price * info["fault"]
         if "episode" in info:
-            ended = {**info["episode"], **dict(zip(names, sums, strict=True))}
+            ended = {**info["episode"], **dict(zip(names, sums, strict=True)), "faulted": info["fault"]}
+            ended["cost"] = ended["cost"] + price * info["fault"]
             for world in np.flatnonzero(info["_episode"] & (done < share)):
                 for name, values in rows.items():
                     values.append((int(done[world]), int(world), float(ended[name][world])))

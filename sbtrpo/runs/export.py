@@ -2,8 +2,9 @@
 
     action = clip(low + (outputs + 1) (high - low) / 2, low, high)     outputs = network((observation - mean) / std)
 
-The file maps raw observations, (batch, observation size), to actions within the environment's bounds, (batch, action
-size). If the policy chooses among n actions, it gives the numbers of the chosen ones, (batch,).
+The file maps raw observations, (batch, observation size), to actions within the environment's bounds, (batch, *action
+shape). If the policy chooses among n actions, it gives the numbers of the chosen ones, (batch,), as the environment
+counts them.
 
 A stochastic policy has a second input, `noise`, so that its user decides on the generator and the seed. Its shape is
 (batch, outputs). Its entries are standard normal, or Gumbel's for a choice among actions. Zeros make it deterministic.
@@ -81,6 +82,8 @@ def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
         "actions": "discrete" if policy.head.discrete else "continuous",
         "action_low": json.dumps(policy.low.tolist()),
         "action_high": json.dumps(policy.high.tolist()),
+        "action_shape": json.dumps(policy.shape),
+        "action_start": json.dumps(policy.start),
         "deterministic": json.dumps(deterministic),
         "noise": "none" if deterministic else noise,
     }
@@ -101,12 +104,12 @@ class Network(torch.nn.Module):
     def __init__(self, policy: Policy) -> None:
         super().__init__()
         statistics = policy.normaliser
-        self.discrete = policy.head.discrete
+        self.discrete, self.start, self.shape = policy.head.discrete, policy.start, policy.shape
         self.register_buffer("mean", torch.as_tensor(statistics.mean))
         self.register_buffer("std", torch.as_tensor(np.sqrt(statistics.var + statistics.EPSILON)))
         self.register_buffer("spread", torch.exp(policy.log_std.detach().cpu()))
-        self.register_buffer("low", torch.as_tensor(policy.low, dtype=torch.float32))
-        self.register_buffer("high", torch.as_tensor(policy.high, dtype=torch.float32))
+        for name, bound in zip(("low", "high"), policy.bounds("float32"), strict=True):
+            self.register_buffer(name, torch.as_tensor(bound))
         weights = [tensor.detach().cpu().clone() for tensor in policy.params[1:]]
         layers: list[torch.nn.Module] = []
         for weight, bias in zip(weights[::2], weights[1::2], strict=True):
@@ -124,10 +127,10 @@ class Network(torch.nn.Module):
     def head(self, outputs: Tensor, noise: Tensor | None) -> Tensor:
         """Turn the network's outputs into actions within the environment's bounds."""
         if self.discrete:
-            return torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+            return self.start + torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
         action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
         action = self.low + (action + 1) * (self.high - self.low) / 2
-        return torch.minimum(torch.maximum(action, self.low), self.high)
+        return torch.minimum(torch.maximum(action, self.low), self.high).reshape(-1, *self.shape)
 
 
 def to_torchscript(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> bytes:
@@ -169,8 +172,8 @@ def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> by
     inputs = [helper.make_tensor_value_info("observation", kinds.DOUBLE, ["batch", size])]
     if not deterministic:
         inputs.append(helper.make_tensor_value_info("noise", kinds.FLOAT, ["batch", outputs]))
-    shape = ["batch"] if discrete else ["batch", outputs]
-    action = helper.make_tensor_value_info("action", kinds.INT64 if discrete else kinds.FLOAT, shape)
+    kind = kinds.INT64 if discrete else kinds.FLOAT
+    action = helper.make_tensor_value_info("action", kind, ["batch", *policy.shape])
     initial = [onnx.numpy_helper.from_array(np.ascontiguousarray(values), name) for name, values in constants.items()]
     graph = helper.make_graph(nodes, "policy", inputs, [action], initial)
     opsets = [helper.make_opsetid("", OPSET)]
@@ -185,8 +188,14 @@ def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, c
     if policy.head.discrete:
         perturbed = [] if deterministic else [helper.make_node("Add", [outputs, "noise"], ["perturbed"])]
         chosen = outputs if deterministic else "perturbed"
-        return [*perturbed, helper.make_node("ArgMax", [chosen], ["action"], axis=-1, keepdims=0)]
-    low, high = policy.low.astype(np.float32), policy.high.astype(np.float32)
+        constants["start"] = np.array(policy.start, np.int64)
+        return [
+            *perturbed,
+            helper.make_node("ArgMax", [chosen], ["number"], axis=-1, keepdims=0),
+            helper.make_node("Add", ["number", "start"], ["action"]),
+        ]
+    low, high = policy.bounds("float32")
+    constants["shape"] = np.array([-1, *policy.shape], np.int64)
     constants |= {"low": low, "high": high, "one": np.ones(1, np.float32), "half_range": (high - low) / 2}
     nodes = []
     if not deterministic:
@@ -202,7 +211,8 @@ def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, c
         helper.make_node("Mul", ["shifted", "half_range"], ["stretched"]),
         helper.make_node("Add", ["stretched", "low"], ["unbounded"]),
         helper.make_node("Max", ["unbounded", "low"], ["bounded_below"]),
-        helper.make_node("Min", ["bounded_below", "high"], ["action"]),
+        helper.make_node("Min", ["bounded_below", "high"], ["bounded"]),
+        helper.make_node("Reshape", ["bounded", "shape"], ["action"]),
     ]
 
 

@@ -8,7 +8,7 @@ import hashlib
 import io
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from sbtrpo.errors import UserError
 from sbtrpo.files import UNFINISHED, sync_folder, write_atomically
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
-"""Columns of episodes.parquet that hold whole numbers; the others are floats."""
+"""Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
+LATER = ("faulted", "faulted_episodes")
+"""Columns that older versions did not write; a run of theirs goes on without them."""
 _PART = re.compile(r"(\d+)-(\d+)\.parquet")
 _BECOMING = ".parts-"  # prefix of the folder that an older version's file is moved into
 FANOUT = 16
@@ -45,6 +47,7 @@ class Table:
         new = self._keys is None
         if self._keys is None:
             self._keys = list(row)
+        row = _known(row, self._keys)
         if set(row) != set(self._keys):
             odd = sorted(set(row) ^ set(self._keys))
             raise ValueError(f"{self.path.name} has the columns {self._keys}, this row differs in {odd}")
@@ -181,8 +184,9 @@ class Episodes:
             return
         self._begin_writing()
         columns = {"epoch": np.full(count, epoch), **episodes}
-        kinds = {name: np.int64 if name in INTEGERS else np.float64 for name in columns}
-        table = pyarrow.table({name: np.asarray(values).astype(kinds[name]) for name, values in columns.items()})
+        columns = _known(columns, columns if self._schema is None else self._schema.names)
+        kinds = dict.fromkeys(INTEGERS, np.int64) | {"faulted": np.bool_}
+        table = pyarrow.table({key: np.asarray(x).astype(kinds.get(key, np.float64)) for key, x in columns.items()})
         if self._schema is not None and table.schema != self._schema:
             raise ValueError(f"{self.path.name} has the columns {self._schema.names}, these have {table.column_names}")
         last = _last_epoch(self._pending[-1]) if self._pending else self._parts[-1].last if self._parts else None
@@ -412,6 +416,11 @@ def _read(path: Path, read: Callable[[Path], Any] = pyarrow.parquet.read_table) 
             f"{path} is damaged ({' '.join(str(error).split())}); restore it from a copy, or delete {whole} and go on"
             " without its episodes"
         ) from error
+
+
+def _known(row: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
+    """What a table with these columns has room for: all but those that it is too old for."""
+    return {name: value for name, value in row.items() if name in columns or name not in LATER}
 
 
 def _number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from rich.console import Console
@@ -149,10 +149,10 @@ def run_training_demo(
     policy = load_policy(run)
     console.print()
     epochs_done = len((run / "metrics.csv").read_text().splitlines()) - 1  # Ctrl-C may have ended the training early
-    torch_seeds = itertools.count()
+    noise = torch.Generator().manual_seed(seed)
     _show(
         f"SB-TRPO after {epochs_done} epochs",
-        lambda obs: policy.act(obs, seed=next(torch_seeds)),
+        lambda obs: policy.act_in_pool(obs, False, noise),
         task, 20, seed + 1, out / "trained.png", console,
     )  # fmt: skip
     if (run / "curves.png").exists():
@@ -185,7 +185,7 @@ def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = l
         if "_episode" in info:
             first = running & to_numpy(info["_episode"])
             returns[first] = to_numpy(info["episode"]["return"])[first]
-            costs[first] = to_numpy(info["episode"]["cost"])[first]
+            costs[first] = to_numpy(info["episode"]["cost"] + info["fault"])[first]  # a fault costs 1
             running &= ~first
         after_step()
     return FirstEpisodes(returns, costs, n * steps / (time.perf_counter() - start), tracks)

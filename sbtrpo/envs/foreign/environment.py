@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 Info = dict[str, Any]
-FlatAction = spaces.Box | spaces.Discrete
+FlatAction: TypeAlias = spaces.Box | spaces.Discrete
 
 FORMS = (
     '(obs, reward, terminated, truncated, info) with info["cost"], or (obs, reward, cost, terminated, truncated, info)'

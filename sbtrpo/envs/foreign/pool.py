@@ -16,22 +16,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sbtrpo.envs.faults import EnvironmentFailure
 from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
 from sbtrpo.envs.foreign.workers import Worker
 from sbtrpo.envs.foreign.world import FIXED, Interface
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.streams import Floats, Ints
-from sbtrpo.errors import UserError
 
 __all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "is_foreign", "make_env_pool"]
 Flags = NDArray[np.bool_]
 
 GIVE_UP = 5
 """A world that fails this many times in a row, without a good step in between, ends the run."""
-
-
-class EnvironmentFailure(UserError, RuntimeError):  # noqa: N818
-    """An environment that fails again and again."""
 
 
 def episode_seed(seed: int, world: int, episode: int) -> int:
@@ -42,6 +38,11 @@ def episode_seed(seed: int, world: int, episode: int) -> int:
     """
     # 31 bits: some simulators take no more.
     return int(np.random.SeedSequence((seed, world, episode)).generate_state(1)[0] >> 1)
+
+
+def _learnable(values: Floats) -> bool:
+    """Whether all are finite, also in the single precision of what is learnt from."""
+    return bool((np.abs(values) <= np.finfo(np.float32).max).all())
 
 
 def _close_all(workers: list[Worker]) -> None:
@@ -105,6 +106,8 @@ class EnvPool:
             )
         self.spec = ForeignSpec(task, int(length))
         self.single_observation_space, self.single_action_space = interface.observation_space, interface.action_space
+        self.env_action_space = interface.env_action_space
+        """What one environment by itself takes."""
         size = interface.observation_space.shape[0]
         self._costs = interface.costs
         self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)})
@@ -154,7 +157,7 @@ class EnvPool:
         table = np.zeros((self.num_worlds, len(FIXED) + len(names) + self.task.observation_size))
         for row, value in values.items():
             table[row] = value
-            if not np.isfinite(value).all():
+            if not _learnable(value):
                 errors[row] = "an observation, reward or cost was not finite"
         fault = np.zeros(self.num_worlds, np.bool_)
         fault[list(errors)] = True
@@ -266,7 +269,7 @@ class EnvPool:
             results, errors = self._exchange(messages)
             for row, obs in results.items():
                 self._obs[row] = obs
-                if not np.isfinite(obs).all():
+                if not _learnable(obs):
                     errors[row] = "the first observation of an episode was not finite"
             waiting = set(errors)
             lost[list(waiting)] = True

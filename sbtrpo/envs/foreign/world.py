@@ -34,6 +34,9 @@ class Interface:
 
     observation_space: spaces.Box
     action_space: FlatAction
+    """As a pool takes actions: one vector, or a choice that counts from 0."""
+    env_action_space: FlatAction
+    """As the environment itself does: of any shape and precision, or a choice that counts from anywhere."""
     costs: CostReader
     episode_length: int | None
 
@@ -75,7 +78,8 @@ class World:
         except Exception as error:
             raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
         costs = cost_reader(self.task, self.env, cost, info)
-        return Interface(self.observation_space, self.action_space, costs, time_limit(self.env))
+        assert isinstance(space, FlatAction)
+        return Interface(self.observation_space, self.action_space, space, costs, time_limit(self.env))
 
     def to_environment(self, action: NDArray[Any]) -> Any:
         """A flat action in the environment's own form."""

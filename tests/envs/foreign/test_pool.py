@@ -186,7 +186,9 @@ def seed_with(episodes: list[bool], among: int = 2) -> int:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "reason"), [("raise", "ZeroDivisionError: as promised"), ("nan", "was not finite")]
+    ("trouble", "reason"),
+    [("raise", "ZeroDivisionError: as promised")]
+    + [(trouble, "was not finite") for trouble in ("nan", "infinite", "infinite cost", "huge")],
 )
 def test_a_world_that_fails_is_isolated(trouble: str, reason: str) -> None:
     seed = seed_with([False, True, False, False])

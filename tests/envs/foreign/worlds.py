@@ -52,12 +52,15 @@ class Walk(gymnasium.Env[Any, Any]):
             cost = -1.0
         if self.trouble == "shape" and self.t == 2:
             obs = obs[:1]
-        terminated = bool(self.x > 3)
+        reward, terminated = self.x, bool(self.x > 3)
+        if self._chosen(2) and self.t == 3:
+            reward = {"infinite": -np.inf, "huge": 1e39}.get(self.trouble, reward)
+            cost = np.inf if self.trouble == "infinite cost" else cost
         if self.six:
-            return obs, self.x, cost, terminated, False, info
+            return obs, reward, cost, terminated, False, info
         if self.trouble == "no cost":
-            return obs, self.x, terminated, False, {"goal_met": info["goal_met"]}
-        return obs, self.x, terminated, False, info | {"cost": cost}
+            return obs, reward, terminated, False, {"goal_met": info["goal_met"]}
+        return obs, reward, terminated, False, info | {"cost": cost}
 
     def _suffer(self) -> None:
         if self.trouble == "raise" and self._chosen(2) and self.t == 3:
@@ -68,6 +71,38 @@ class Walk(gymnasium.Env[Any, Any]):
             os._exit(3)
         if self.trouble == "hang" and self._chosen(2) and self.t == 3:
             time.sleep(600)
+
+
+class Cliff(Walk):
+    """A walk that is rewarded for its height, raises beyond a line, and never costs anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-1.0, 1.0, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.x /= 5
+        return self._observe(), {}
+
+    def _suffer(self) -> None:
+        if self.x > 0.5:
+            raise FloatingPointError("over the edge")
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"cost": 0.0, "cost_high": 0.0}
+
+
+class Tired(Walk):
+    """After so many steps in its process, every second step of an episode raises."""
+
+    steps = 0
+
+    def _suffer(self) -> None:
+        Tired.steps += 1
+        if Tired.steps > 300 and self.t == 2:
+            raise MemoryError("worn out")
 
 
 class Rooms(gymnasium.Env[Any, Any]):
@@ -218,7 +253,8 @@ def _register(name: str, entry: str, limit: int | None = LENGTH, **kwargs: Any) 
 
 
 TROUBLES = (
-    "reset", "die in reset", "nan", "negative", "shape", "no cost", "raise", "always", "die", "hang",
+    "reset", "die in reset", "nan", "infinite", "infinite cost", "huge",
+    "negative", "shape", "no cost", "raise", "always", "die", "hang",
 )  # fmt: skip
 ODDITIES = (
     "unbounded", "several", "of any length", "bounds", "constructor", "unseeded", "same start", "bare reset", "four",
@@ -235,6 +271,8 @@ _register("Walk", "Walk")
 _register("SixWalk", "Walk", six=True)
 _register("Endless", "Walk", limit=None)
 _register("Rooms", "Rooms")
+_register("Cliff", "Cliff", limit=40)
+_register("Tired", "Tired")
 _register("SixCosts", "Costly", form="vector", six=True)
 for _what in COSTS:
     _register(name_of(_what).split(":")[1].removesuffix("-v0"), "Costly", form=_what)
