@@ -209,15 +209,25 @@ def line_search(
     fraction: float,
     first: float = 1.0,
 ) -> Accepted:
-    """Shrink the step η·delta by `fraction` until it is acceptable; θ itself if it never is."""
-    eta = first
-    for attempt in range(1, tries + 1):
+    """Shrink the step η·delta by `fraction` until it is acceptable; θ itself if it never is.
+
+    A step no longer than ε‖θ‖, ε of the parameters' precision, never is: it is lost in the rounding of θ, where the
+    surrogates' changes are noise. Only a `delta` of zero, which a batch without any signal gives, is taken as it is.
+    """
+    eta, length, done = first, _norm(delta), 0
+    rounding = torch.finfo(delta.dtype).eps * _norm(region.theta)
+    while done < tries and not 0 < eta * length <= rounding:
+        done += 1
         theta = region.theta + eta * delta
         trial = region.evaluate(theta)
         if trial.finite and acceptable(trial):
-            return Accepted(theta, eta, attempt, trial)
+            return Accepted(theta, eta, done, trial)
         eta *= fraction
-    return Accepted(region.theta, 0.0, tries, region.old)
+    return Accepted(region.theta, 0.0, done, region.old)
+
+
+def _norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
 # ---- what trust-region methods have in common ----------------------------------------------------------------------

@@ -41,7 +41,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    return config.task, config.num_envs, config.steps_per_epoch, config.total_steps, config.checkpoint_every
+    return config.task, config.num_envs, config.steps_per_epoch, config.total_steps
 
 
 class Share:
@@ -74,6 +74,10 @@ class Share:
             return {key: self._cut(item) for key, item in value.items()}
         return value[self._rows].copy(order="K")  # as compact as a smaller pool's: sums depend on the layout
 
+    def wake(self) -> None:
+        """Wake all sleeping bodies of this learner's worlds."""
+        self._shared.pool.wake(np.arange(self._rows.start, self._rows.stop))
+
     def state_dict(self) -> Nested:
         """The state of a pool that the learner had alone."""
         return {**self._shared.state(self._rows), "faults": np.asarray(self.faults)}
@@ -90,13 +94,12 @@ class SharedPool:
         config, self._count = trainers[0].config, trainers[0].config.num_envs
         pools = [trainer.collector.pool for trainer in trainers]
         if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
-            raise ValueError("learners share a pool only on one task, with alike num_envs, steps and checkpoint_every")
+            raise ValueError("learners share a pool only on one task, with alike num_envs and steps")
         self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
-        self._state: Nested | None = None
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
             rows = slice(k * self._count, (k + 1) * self._count)
@@ -120,15 +123,12 @@ class SharedPool:
                 break
             kind = next(action.dtype for action in actions if action is not None)
             of_all = [np.zeros(shape, kind) if action is None else action for action in actions]
-            self._state = None
             result = self.pool.step(np.concatenate(of_all))
         return outcomes
 
     def state(self, rows: slice) -> Nested:
-        """The state of these worlds. Taking a pool's state touches it, so that of all is taken once between steps."""
-        if self._state is None:
-            self._state = self.pool.state_dict()
-        return _cut(self._state, self._small, rows)
+        """The state of these worlds."""
+        return _cut(self.pool.state_dict(), self._small, rows)
 
 
 def _advance(

@@ -20,6 +20,10 @@ from sbtrpo.errors import UserError
 
 ATTEMPTS = 100
 RESTARTS = 10_000
+CROWDED = 0.5
+"""Discs of one size that are dropped at random jam when they cover 0.55 of the floor."""
+CROWDED_PLACES = 100_000
+"""In crowded rooms so many places are looked for in vain, at most: restarts times things."""
 TARGET_ATTEMPTS = 10_000
 _BLOCKS = (8, 32, 60, 900, 9000)  # attempts looked at together; a hundred in three looks, ten thousand in five
 _JITTER = 1e-9  # the original draws "fixed" places from a square this small
@@ -63,6 +67,14 @@ def places(spec: NavigationSpec) -> list[Place]:
             else:
                 in_order.append(square(name, group.keepout))
     return in_order
+
+
+def crowding(things: list[Place]) -> float:
+    """Share of the room that keepouts take, which never overlap: above 1 there is no layout."""
+    low = np.min([thing.low - thing.keepout for thing in things], axis=0)
+    high = np.max([thing.high + thing.keepout for thing in things], axis=0)
+    taken = sum(math.pi * thing.keepout**2 for thing in things)
+    return float(taken / (high - low).prod()) if taken else 0.0
 
 
 def draw_place(
@@ -130,17 +142,21 @@ def sample_layout(spec: NavigationSpec, things: list[Place], streams: Streams, r
     """Places of the robot and all objects for these worlds: (n, 1 + objects, 2).
 
     Raises:
-        LayoutError: when the original's 10,000 restarts do not suffice.
+        LayoutError: when the original's 10,000 restarts do not suffice, or fewer where keepouts take most of the room.
     """
+    crowded = crowding(things) > CROWDED
+    most = min(RESTARTS, CROWDED_PLACES // len(things)) if crowded else RESTARTS
     xy, placed = _try_layouts(things, streams, rows)
     waiting = np.flatnonzero(placed < len(things))
-    restarts = 1
+    restarts = np.ones(len(rows), int)
     while len(waiting):
-        if restarts >= RESTARTS:
+        if len(waiting) == len(rows) and (crowded or restarts[0] > 1):
+            waiting = waiting[:1]  # nobody has a layout: one world shows whether there are any
+        if restarts[waiting[0]] >= most:
             k = int(placed[waiting[0]])
             raise LayoutError(
                 f"{spec.id}: no room for {things[k].name} (keepout {things[k].keepout} m) beside {k} other things in a"
-                f" square of half side {spec.extent} m, after {RESTARTS} layouts of {ATTEMPTS} attempts;"
+                f" square of half side {spec.extent} m, after {most} layouts of {ATTEMPTS} attempts;"
                 " use fewer objects, smaller keepouts or a larger extent"
             )
         trials, reached = _try_layouts(things, *streams.fork(rows[waiting]))
@@ -149,8 +165,8 @@ def sample_layout(spec: NavigationSpec, things: list[Place], streams: Streams, r
         best = (reached == len(things)).argmax(axis=1)  # the first success, or 0
         pick = np.arange(len(waiting)), best
         xy[waiting], placed[waiting] = trials[pick], reached[pick]
+        restarts[waiting] += streams.parallel
         waiting = np.flatnonzero(placed < len(things))
-        restarts += streams.parallel
     return xy
 
 
@@ -165,6 +181,11 @@ class Layouts:
     def __init__(self, spec: NavigationSpec, streams: Streams, num_worlds: int) -> None:
         self.spec, self.streams = spec, streams
         self.things = places(spec)
+        if (share := crowding(self.things)) > 1:
+            raise LayoutError(
+                f"{spec.id}: the keepouts of robot and objects, {len(self.things)} things, take {share:.1f} times the"
+                " room there is; use fewer objects, smaller keepouts or a larger extent"
+            )
         self.keepouts = np.asarray([thing.keepout for thing in self.things])
         self._xy = np.zeros((num_worlds, len(self.things), 2))
         self._turns = np.zeros((num_worlds, len(self.things)))

@@ -166,10 +166,16 @@ class Pool:
         obs[rows] = self.task.observe(rows)
         return obs
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that the next step depends on, as nested dicts of arrays.
+    def wake(self, rows: Array | None = None) -> None:
+        """Wake all sleeping bodies, of all worlds or of these; nothing else changes."""
+        self.physics.wake(self._rows if rows is None else rows)
 
-        Taking it wakes sleeping bodies, here as in the restored pool, so that both continue alike.
+    def state_dict(self) -> dict[str, Any]:
+        """All that the next step depends on but who sleeps, as nested dicts of arrays. Taking it changes nothing.
+
+        The engine cannot restore who sleeps: in a restored pool all bodies are awake. So it continues bit for bit as a
+        pool does whose state was taken just after `wake`, as training does at the end of every epoch. A pool with
+        sleeping bodies may part from its restored twin by rounding, which then grows.
         """
         if self._obs is None:
             raise RuntimeError("a pool has no state before its first reset; call pool.reset() first")
@@ -183,7 +189,7 @@ class Pool:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken, from a pool of the same task, size and kind of streams."""
+        """Continue, all bodies awake, where `state_dict` of a pool of the same task, size and streams was taken."""
         shape = (self.num_worlds, self.task.observation_size)
         if tuple(state["obs"].shape) != shape or _shapes(state["task"]) != _shapes(self.task.state_dict()):
             raise ValueError(

@@ -207,6 +207,7 @@ class Collector:
             self._obs = self._normalise(raw)
             if "episode" in result[-1]:
                 self._end(t, result, endings)
+        self.pool.wake()  # at the end of every epoch, saved or not: who sleeps cannot be restored
         return self._rollout(storage, endings, self.pool.faults - faults)
 
     def _to_pool(self, action: Array) -> Array:

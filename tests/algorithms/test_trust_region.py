@@ -234,6 +234,30 @@ def test_line_search_that_cannot_succeed_gives_back_theta() -> None:
     assert torch.equal(found.theta, flatten(policy.params))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_step_below_rounding_is_never_accepted(dtype: torch.dtype) -> None:
+    """Uphill the cost does not fall; where steps drown in rounding, it seems to."""
+    policy = make_policy(dtype=dtype)
+    batch = make_batch(policy)
+    region = TrustRegion(policy, batch, "mean_over_dims", 0.02)
+    uphill = region.gradients()[1]
+    rounding = torch.finfo(dtype).eps * float(region.theta.norm())
+    steps = [0.8**k * float(uphill.norm()) for k in range(400)]
+    found = line_search(region, uphill, lambda trial: trial.surrogate_c <= region.old.surrogate_c, 400, 0.8)
+    seeming = [float(region.evaluate(region.theta + 0.8**k * uphill).surrogate_c) for k in range(400)]
+    assert any(cost <= region.old.surrogate_c for cost in seeming)
+    assert found.step == 0.0
+    assert found.tries == sum(step > rounding for step in steps) < 400
+    assert torch.equal(found.theta, region.theta)
+
+
+def test_a_batch_without_a_signal_is_no_failure() -> None:
+    policy = make_policy()
+    region = TrustRegion(policy, make_batch(policy), "mean_over_dims", 0.02)
+    found = line_search(region, torch.zeros_like(region.theta), lambda trial: trial.kl <= 0.01, 7, 0.8)
+    assert (found.step, found.tries) == (1.0, 1)
+
+
 def test_trials_that_are_not_numbers_are_never_acceptable() -> None:
     assert not Trial(float("nan"), (0.0, 0.0)).finite
     assert not Trial(0.0, (float("inf"), 0.0)).finite

@@ -20,8 +20,8 @@ from tests.benchmark.folders import toy
 
 TOY = [toy(seed=0), toy(seed=1000), toy(seed=0, algo="cpo", critic_passes=1), toy(seed=0, beta=0.9)]
 GOAL = [
-    TrainConfig(num_envs=2, steps_per_epoch=240, total_steps=480, seed=seed, algo=algo, critic_passes=1)
-    for seed, algo in ((0, "sb-trpo"), (1000, "sb-trpo"), (0, "cpo"))
+    TrainConfig(num_envs=2, steps_per_epoch=240, total_steps=480, critic_passes=1, **own)
+    for own in ({"seed": 0}, {"seed": 1000, "checkpoint_every": 2}, {"seed": 0, "algo": "cpo"})
 ]
 HOPPER = [
     TrainConfig(task="SafetyHopperVelocity-v1", num_envs=2, steps_per_epoch=200, total_steps=400, seed=seed)
@@ -152,6 +152,7 @@ def test_a_share_has_the_state_of_a_pool_of_its_own() -> None:
 
 def test_only_alike_runs_share_a_pool() -> None:
     assert pack_key(toy(seed=0)) == pack_key(toy(seed=1, algo="cpo"))
+    assert pack_key(toy()) == pack_key(toy(checkpoint_every=3))
     assert pack_key(toy()) != pack_key(toy(num_envs=4))
     assert pack_key(toy(task="package:Env-v0")) is None
     with pytest.raises(ValueError, match="share a pool only on one task"):

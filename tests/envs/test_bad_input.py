@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import sbtrpo
-from sbtrpo.envs import registry
+from sbtrpo.envs import layout, registry
+from sbtrpo.envs.foreign.check import check_environment
 from sbtrpo.envs.layout import LayoutError
 from sbtrpo.envs.spec import NavigationSpec, goal, hazards
 
@@ -99,12 +101,50 @@ def test_step_before_reset() -> None:
 
 def test_a_layout_without_room_says_which_object_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     crowded = NavigationSpec(
-        "Crowded-v0", "point", "goal", (goal(0.3, 0.305), hazards(40, keepout=0.4)), extent=1.0
+        "Crowded-v0", "point", "goal", (goal(0.3, 0.305), hazards(6, keepout=0.4)), extent=1.0
     )  # fmt: skip
     monkeypatch.setitem(registry._TASKS, crowded.id, crowded)
     pool = sbtrpo.make_pool("Crowded-v0", num_worlds=2)
     with pytest.raises(LayoutError, match=r"Crowded-v0: no room for hazards \d+ \(keepout 0.4 m\).*use fewer objects"):
         pool.reset()
+
+
+def crowd(count: int) -> dict[str, Any]:
+    objects = [{"kind": "goal"}, {"kind": "hazards", "count": count}]
+    return {"id": "Crowd-v0", "robot": "point", "objective": "goal", "objects": objects}
+
+
+def test_keepouts_beyond_the_room_are_refused_at_once() -> None:
+    with pytest.raises(LayoutError, match=r"Crowd-v0: the keepouts .* 402 things, take 2\.6 times the room"):
+        sbtrpo.make_pool(crowd(400), num_worlds=20)
+
+
+def test_a_jammed_layout_is_refused_after_few_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one world, however many there are: a bound on work, since seconds depend on the machine."""
+    tried: list[int] = []
+    plain = layout._try_layouts
+
+    def counted(things: Any, streams: Any, rows: Any) -> Any:
+        tried.append(len(rows))
+        return plain(things, streams, rows)
+
+    monkeypatch.setattr(layout, "_try_layouts", counted)
+    pool = sbtrpo.make_pool(crowd(100), num_worlds=20)
+    with pytest.raises(LayoutError, match=r"no room for hazards \d+ .* after 980 layouts of 100 attempts; use fewer"):
+        pool.reset()
+    assert sum(tried) < 1100
+
+
+@pytest.mark.parametrize("count", [100, 400])
+def test_check_tells_of_a_layout_without_room_in_a_sentence(count: int, tmp_path: Path) -> None:
+    objects = f'[[objects]]\nkind = "goal"\n[[objects]]\nkind = "hazards"\ncount = {count}\n'
+    file = tmp_path / "crowd.toml"
+    file.write_text(f'id = "Crowd-v0"\nrobot = "point"\nobjective = "goal"\n{objects}', encoding="utf-8")
+    report = check_environment(str(file), seconds=1.0, isolated=False)
+    assert not report.ok
+    (error,) = (finding.message for finding in report.findings)
+    assert error.startswith("Crowd-v0: ")
+    assert error.endswith("use fewer objects, smaller keepouts or a larger extent")
 
 
 def test_a_task_id_is_registered_once() -> None:

@@ -9,7 +9,7 @@ import sbtrpo
 from sbtrpo.envs.layout import Layouts, draw_place, places, sample_layout
 from sbtrpo.envs.original import OriginalStreams
 from sbtrpo.envs.registry import get_spec
-from sbtrpo.envs.spec import NavigationSpec
+from sbtrpo.envs.spec import NavigationSpec, goal, hazards
 from sbtrpo.envs.streams import CounterStreams
 
 TASKS = [task for task in sbtrpo.task_ids() if "Velocity" not in task]
@@ -36,8 +36,15 @@ def test_everything_keeps_its_distance_and_stays_inside(task: str) -> None:
         assert (xy[:, k] <= thing.high).all()
 
 
-def test_layouts_do_not_depend_on_who_is_sampled_with_whom() -> None:
-    spec = navigation("SafetyPointButton2-v0")
+@pytest.mark.parametrize(
+    "spec",
+    [
+        navigation("SafetyPointButton2-v0"),
+        NavigationSpec("Tight-v0", "point", "goal", (goal(0.3, 0.305), hazards(5, keepout=0.3)), extent=1.0),
+    ],
+    ids=["button", "tight"],  # about one of 100 and one of 150 layouts fits
+)
+def test_layouts_do_not_depend_on_who_is_sampled_with_whom(spec: NavigationSpec) -> None:
     things = places(spec)
     together = sample_layout(spec, things, CounterStreams(6, seed=3), np.arange(6))
     alone = [sample_layout(spec, things, CounterStreams(6, seed=3), np.array([k]))[0] for k in range(6)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import shutil
 import signal
@@ -19,9 +20,10 @@ from torch import Tensor
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
-from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.algorithms.sb_trpo import SBTRPO
+from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
 from sbtrpo.errors import UserError
-from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.learning.training import Recorder, Trainer, TrainingError
 from sbtrpo.runs.folder import RunFolder
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
@@ -115,6 +117,28 @@ def test_the_same_seed_gives_the_same_metrics_at_one_and_two_threads(tmp_path: P
     assert (other / "metrics.csv").read_bytes() != one
 
 
+@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointPush1-v0"])
+def test_checkpoints_change_nothing(task: str, tmp_path: Path) -> None:
+    """However often, or never; nor does a stop, saved between two of them, and a resume from there."""
+    config = SMALL.replace(task=task, total_steps=2_400)
+
+    def metrics(every: int) -> bytes:
+        run = sbtrpo.train(config.replace(checkpoint_every=every), tmp_path / f"every{every}", quiet=True)
+        return (run / "metrics.csv").read_bytes()
+
+    always, seldom, never = metrics(1), metrics(4), metrics(100)
+    assert always == seldom == never
+
+    folder = RunFolder.create(tmp_path / "stopped", config.replace(checkpoint_every=4))
+    trainer = Trainer(folder.config)
+    recorder = Recorder(trainer, folder)
+    recorder.record(trainer.run_epoch())
+    recorder.record(trainer.run_epoch(), stopping=True)
+    recorder.close()
+    sbtrpo.resume(folder.path, quiet=True)
+    assert (folder.path / "metrics.csv").read_bytes() == always
+
+
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +182,24 @@ def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, mo
         sbtrpo.train(TOY, tmp_path / "run", quiet=True)
     assert rows(tmp_path / "run") == 10
     assert (tmp_path / "run" / "checkpoints" / "epoch-000010").exists()
+
+
+def test_a_run_whose_steps_are_below_rounding_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in the wrong direction, which raise the cost until they are so short that it is noise whether they do."""
+    propose = SBTRPO.propose
+
+    def reversed_step(method: SBTRPO, *arguments: Any) -> Proposal:
+        proposal = propose(method, *arguments)
+        return dataclasses.replace(proposal, step=-proposal.step)
+
+    monkeypatch.setattr(SBTRPO, "propose", reversed_step)
+    run = tmp_path / "run"
+    with pytest.raises(TrainingError, match=r"10 updates in a row changed nothing.*no step was acceptable"):
+        sbtrpo.train(TOY.replace(beta=1.0, total_steps=50_000), run, quiet=True)
+    metrics = RunFolder.open(run).metrics()
+    assert (metrics["line_search_failed"][-10:] == 1).all()
+    assert (metrics["step_norm"][-10:] == 0).all()
+    assert max(metrics["line_search_tries"]) < 100
 
 
 def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> None:

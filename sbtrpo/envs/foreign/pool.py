@@ -183,6 +183,9 @@ class EnvPool:
             self._report(done | cut, obs, info)
         return self._obs.copy(), reward, cost, done, cut, info
 
+    def wake(self) -> None:
+        """Nobody sleeps here, as far as is known."""
+
     def state_dict(self) -> dict[str, Any]:
         """Seed and counters; the worlds themselves cannot be saved."""
         return {"seed": self._seed, "episodes": self._episodes.copy(), "faults": np.asarray(self.faults)}

@@ -25,6 +25,7 @@ from sbtrpo.envs.foreign.environment import (
 )
 from sbtrpo.envs.foreign.findings import CheckFinding, Severity
 from sbtrpo.envs.gym import SafetyEnv
+from sbtrpo.envs.layout import LayoutError
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import get_spec
 
@@ -62,7 +63,7 @@ class Tryout:
             env, limit = self._make_environment()
             flat_observation_space(self.task, env.observation_space)
             flat_action_space(self.task, env.action_space)
-        except UnfitEnvironment as error:
+        except (UnfitEnvironment, LayoutError) as error:
             self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
             return list(self.findings.values())
         if limit is None:
@@ -75,7 +76,7 @@ class Tryout:
             self._episodes(env, limit or UNLIMITED_TRIAL, seconds)
             if not any(finding.severity == "error" for finding in self.findings.values()):
                 self._check_seeding(env)
-        except UnfitEnvironment as error:
+        except (UnfitEnvironment, LayoutError) as error:
             self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
         except Exception as error:
             self.add(

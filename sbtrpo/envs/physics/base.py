@@ -67,8 +67,11 @@ class Physics(Protocol):
     def forward(self, rows: Array | None = None) -> None:
         """Compute everything that follows from the state."""
 
+    def wake(self, rows: Array) -> None:
+        """Wake all sleeping bodies of these worlds."""
+
     def state_dict(self) -> dict[str, Any]:
-        """All worlds' state as arrays. Taking it wakes sleeping bodies, because sleep cannot be restored."""
+        """All worlds' state as arrays, but for who sleeps. Taking it changes nothing."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue bit for bit where `state_dict` was taken."""
+        """Continue where `state_dict` was taken, with all bodies awake."""

@@ -110,23 +110,23 @@ class CpuPhysics(Physics):
         self.batch.forward(rows)
 
     @override
-    def state_dict(self) -> dict[str, Any]:
-        """State and model fields.
+    def wake(self, rows: Any) -> None:
+        """Put the worlds' own state into them anew: a reset forgets who slept, and who has been still for how long."""
+        state = self.batch.state[rows].copy()
+        self.reset(rows)
+        self.batch.state[rows] = state
+        self.forward(rows)
 
-        MuJoCo cannot restore which bodies sleep, nor for how long the others have been still. So the running worlds are
-        restored here, too: they go on as the restored ones do, with all bodies awake.
-        """
-        state = {
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {
             "state": self.batch.state.copy(),
             "fields": {name: values.copy() for name, values in self._fields.items()},
         }
-        self.load_state_dict(state)
-        return state
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, values in state["fields"].items():
             self.field(name)[:] = values
-        self.reset(np.arange(self.num_worlds))
         self.batch.state[:] = state["state"]
-        self.forward()
+        self.wake(np.arange(self.num_worlds))

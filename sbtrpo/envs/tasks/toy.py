@@ -29,6 +29,9 @@ class NoPhysics:
         self.xp: Any = xp
         self.num_worlds = num_worlds
 
+    def wake(self, rows: Ints) -> None:
+        """Nobody sleeps."""
+
     def state_dict(self) -> dict[str, Any]:
         """Empty."""
         return {}
