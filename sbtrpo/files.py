@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tomllib
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from sbtrpo.errors import sentence
+from sbtrpo.errors import UserError, sentence
 
 UNFINISHED = ".tmp-"
 """Prefix of a file or folder that is being written; a kill may leave it behind."""
+Guard = Callable[[], None]
+"""Called before each change on the disk; raises if this process must make none."""
+
+
+def unguarded() -> None:
+    """Nobody else writes there."""
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors of the file system name this path; those of writing to an open file, as on a full disk, name none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written; asked before the work, so that nobody waits for this error."""
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{folder} is read-only; name another place for {path.name} with --out")
 
 
 MOST_SETTINGS = 1_000_000
@@ -37,7 +64,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def write_synced(path: Path, content: bytes) -> None:
     """Write a file and wait until the disk holds it."""
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -54,9 +81,23 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file in one step: a reader finds the old or the new content, also after a kill."""
-    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
-    write_synced(unfinished, content)
-    unfinished.replace(path)
+def write_atomically(path: Path, content: bytes, alone: bool = True, guard: Guard = unguarded) -> None:
+    """Replace a file in one step: a reader finds the old or the new content, also after a kill.
+
+    Args:
+        path: of the file.
+        content: of the file.
+        alone: no other process writes this file, so that the next write replaces what a kill left unfinished.
+        guard: asked before the file is written, and before it gets its name.
+    """
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}" + ("" if alone else f"-{uuid.uuid4().hex[:12]}"))
+    guard()
+    try:
+        write_synced(unfinished, content)
+        guard()
+        unfinished.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
     sync_folder(path.parent)

@@ -1,8 +1,12 @@
-"""Processes, seen from outside."""
+"""Processes, seen from outside, and signals to this one."""
 
 from __future__ import annotations
 
 import os
+import signal
+from typing import Any
+
+import pytest
 
 
 def alive(pid: int) -> bool:
@@ -12,3 +16,17 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, owner: Any, name: str, call: int) -> None:
+    """Let Ctrl-C come at the end of a function's n-th call."""
+    real, calls = getattr(owner, name), []
+
+    def interrupted(*arguments: Any) -> Any:
+        result = real(*arguments)
+        calls.append(name)
+        if len(calls) == call:
+            os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    patch.setattr(owner, name, interrupted)

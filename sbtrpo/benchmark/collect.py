@@ -116,7 +116,7 @@ def write_table(table: pyarrow.Table, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     sink = pyarrow.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink, compression="zstd")
-    write_atomically(path, sink.getvalue().to_pybytes())
+    write_atomically(path, sink.getvalue().to_pybytes(), alone=False)
     return path
 
 

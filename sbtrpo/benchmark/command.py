@@ -26,6 +26,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Faulted
 from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.files import check_writable, write_atomically
 
 
 def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
@@ -135,6 +136,7 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
     out = root / "results.parquet" if out is None else out
     if out.suffix != ".parquet":
         raise ValueError(f"out must end in .parquet, got {out}")
+    check_writable(out)
     collected = collect(root)
     write_table(collected.table, out)
     summary = final(collected.table)
@@ -179,7 +181,9 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
         else table[name]
         for name in table.column_names
     }
-    pyarrow.csv.write_csv(pyarrow.table(columns), path)
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.csv.write_csv(pyarrow.table(columns), sink)
+    write_atomically(path, sink.getvalue().to_pybytes(), alone=False)
 
 
 def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list[str]) -> Iterator[Table]:

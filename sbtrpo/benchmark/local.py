@@ -15,6 +15,7 @@ from sbtrpo.benchmark.schedule import Ended, Launcher
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.benchmark.worker import Job, environment
 from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.files import naming
 
 _POLL_SECONDS = 0.1
 
@@ -25,7 +26,7 @@ def start_worker(job: Job) -> subprocess.Popen[bytes]:
     for path in paths:
         path.mkdir(parents=True, exist_ok=True)
         pack = "" if path == paths[0] else f" in a pack, whose messages are in {paths[0] / LOG}"
-        with (path / LOG).open("a", encoding="utf-8") as log:
+        with naming(path / LOG), (path / LOG).open("a", encoding="utf-8") as log:
             log.write(f"---- {datetime.now(UTC).isoformat(timespec='seconds')} on {platform.node()}{pack}\n")
     with (paths[0] / LOG).open("ab") as log_bytes:
         process = subprocess.Popen(

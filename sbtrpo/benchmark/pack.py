@@ -199,16 +199,16 @@ class Learner:
         self.display.say(title)
         self.trainer, notes = restore(folder)
         self.recorder = Recorder(self.trainer, folder)
-        for note in notes:
+        for note in [*config.notes(), *notes]:
             self.display.say(note)
 
-    def learn(self, outcome: Outcome, seconds: float, stopping: bool) -> None:
+    def learn(self, outcome: Outcome, seconds: float) -> None:
         """Update on a rollout, and put down what happened."""
         if isinstance(outcome, Exception):
             raise outcome
         assert outcome is not None
         epoch = self.trainer.learn(outcome, seconds)
-        self.recorder.record(epoch, stopping)
+        self.recorder.record(epoch)
         self.display.update(epoch.row, epoch.timing)
         self._log.flush()
         self.trainer.check()
@@ -243,7 +243,7 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
         for run in runs:
             log = stack.enter_context((run / LOG).open("a", encoding="utf-8"))
             try:
-                learners.append(Learner(RunFolder.open(run), log))
+                learners.append(Learner(stack.enter_context(RunFolder.open(run)), log))
             except Exception:
                 traceback.print_exc(file=log)
                 failed.append(run)
@@ -276,10 +276,9 @@ def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]
         trainers = [None if learner.failed else learner.trainer for learner in learners]
         outcomes = _collect(shared, trainers, config.steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
-        stopping = interrupted()
         for learner, outcome in zip(learners, outcomes, strict=True):
             if not learner.failed:
-                learner.attempt(learner.learn, outcome, seconds, stopping)
+                learner.attempt(learner.learn, outcome, seconds)
     for learner in learners:
         if not learner.failed:
             learner.attempt(learner.close)

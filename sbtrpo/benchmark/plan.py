@@ -19,7 +19,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,7 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import cost_names
 from sbtrpo.errors import sentence
-from sbtrpo.files import read_toml
+from sbtrpo.files import read_toml, write_atomically
 from sbtrpo.runs.folder import default_path, method_file, read_run
 
 SEED_STRIDE = 1000
@@ -158,9 +157,7 @@ def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
     copy = (folder / f"{entry.label}-{entry.version}.py").resolve()
     if not copy.exists() or copy.read_bytes() != content:
         copy.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = copy.with_name(f".{uuid.uuid4().hex[:12]}")  # two commands may begin at once
-        unfinished.write_bytes(content)
-        unfinished.replace(copy)
+        write_atomically(copy, content, alone=False)  # two commands may begin at once
     return config.replace(algo=f"{copy}:{config.algo.rpartition(':')[2]}")
 
 

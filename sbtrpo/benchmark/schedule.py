@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +20,9 @@ from sbtrpo.benchmark.states import LOG, Failure, Progress, is_done, last_words,
 from sbtrpo.benchmark.view import BenchmarkView, Row
 from sbtrpo.benchmark.worker import BUSY, Job
 from sbtrpo.config import TrainConfig
+from sbtrpo.files import write_atomically
 from sbtrpo.learning.training import interruptible
-from sbtrpo.runs.claims import holder
+from sbtrpo.runs.claims import CLAIMS, holder
 
 Status = Literal["waiting", "running", "elsewhere", "done", "failed", "interrupted"]
 REFRESH_SECONDS = 1.0
@@ -256,12 +256,14 @@ class Scheduler:
             f"{len(self.runs)} runs in {self.root}: {count['done']} done before, {begun} to resume,"
             f" {count['waiting'] - begun} to begin; {self.launcher.note}{packed}"
         )
+        for note in dict.fromkeys(note for run in self.runs for note in run.config.notes()):
+            self.view.say(note)
 
     def _refresh(self) -> None:
         for run in self.runs:
             if run.status == "running":
                 run.progress = progress(run.path)
-        active = [run for run in self.runs if run.status == "running" and any(run.path.glob("claim-*.json"))]
+        active = [run for run in self.runs if run.status == "running" and any(run.path.glob(CLAIMS))]
         rows = [Row(r.name, r.progress.epoch, r.config.epochs, r.progress.reward, r.progress.cost) for r in active]
         counts: Counter[str] = Counter(run.status for run in self.runs)
         counts["waiting"] += counts["running"] - len(active)
@@ -291,8 +293,5 @@ def write_manifest(name: str, configs: Sequence[TrainConfig], root: Path) -> Pat
     content = (json.dumps({"plan": name, "runs": paths}, indent=1) + "\n").encode()
     path = root / "plans" / f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Two commands may begin at once, with the same content for the same name.
-    unfinished = path.with_name(f".{uuid.uuid4().hex[:12]}")
-    unfinished.write_bytes(content)
-    unfinished.replace(path)
+    write_atomically(path, content, alone=False)  # two commands may begin at once
     return path

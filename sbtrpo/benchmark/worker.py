@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 import traceback
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -21,7 +20,7 @@ from typing import Self
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import FAILURE, is_done
 from sbtrpo.config import TrainConfig
-from sbtrpo.runs.claims import Busy, Claim
+from sbtrpo.runs.claims import Busy
 from sbtrpo.runs.folder import RunFolder, method_file
 
 BUSY = 75
@@ -76,28 +75,25 @@ def work(job: Job) -> int:
     from sbtrpo.benchmark.pack import train_pack
     from sbtrpo.learning import training  # here: a worker that has nothing to do need not import torch
 
-    with ExitStack() as claims:
-        claimed: list[Path] = []
-        busy = 0
-        for config, run in zip(job.runs, job.paths(), strict=True):
-            try:
-                claims.enter_context(Claim(run))
-            except Busy as other:
-                print(other, flush=True)
-                busy += 1
-                continue
-            if is_done(run, config):  # by someone else, in the meantime
-                continue
-            (run / FAILURE).unlink(missing_ok=True)
-            config = config.replace(threads=config.threads or job.threads, learner_threads=config.learner_threads or 1)
-            RunFolder.create(run, config, resume=True).close()
-            claimed.append(run)
-        if not claimed:
-            return BUSY if busy else 0
-        if len(claimed) == 1:
-            training.resume(claimed[0])
-            return 0
-        return 1 if train_pack(claimed) else 0
+    ready: list[Path] = []
+    busy = False
+    for config, run in zip(job.runs, job.paths(), strict=True):
+        if is_done(run, config):  # by someone else, in the meantime
+            continue
+        placed = config.replace(threads=config.threads or job.threads, learner_threads=config.learner_threads or 1)
+        try:
+            with RunFolder.create(run, placed, resume=True):
+                (run / FAILURE).unlink(missing_ok=True)
+        except Busy as other:
+            print(other, flush=True)
+            busy = True
+            continue
+        ready += [] if is_done(run, config) else [run]
+    if len(ready) > 1:
+        return 1 if train_pack(ready) else 0
+    if ready:
+        training.resume(ready[0])
+    return BUSY if busy and not ready else 0
 
 
 def _stop_with_parent() -> None:
@@ -122,6 +118,9 @@ def main() -> int:
         return work(job)
     except KeyboardInterrupt:
         return 130
+    except Busy as other:  # it came first, after all
+        print(other, flush=True)
+        return BUSY
     except Exception:
         traceback.print_exc()
         return 1

@@ -18,7 +18,8 @@ from rich.table import Table
 
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, sentence
+from sbtrpo.errors import UserError, in_a_sentence
+from sbtrpo.files import check_writable, write_atomically
 
 if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
     from sbtrpo.runs.evaluation import Evaluation
@@ -125,6 +126,7 @@ def evaluate(
     which: str = "last",
     faulted: Literal["unsafe", "apart"] | None = None,
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    out: Path | None = None,
 ) -> None:
     """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
 
@@ -136,20 +138,32 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
             out.
-        json_only: print JSON alone; otherwise a table, and the JSON goes into the run's folder.
+        json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
+        out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.envs.faults import alarm
     from sbtrpo.runs import evaluation
 
+    if out is not None:
+        check_writable(out)
     result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted)
     if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
         print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
+    else:
+        Console().print(_evaluation_table(result))
+    if json_only and out is None:
         return
-    (run / "evaluation.json").write_text(text + "\n")
-    Console().print(_evaluation_table(result))
+    target = out or run / "evaluation.json"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, (text + "\n").encode(), alone=False)
+    except OSError as error:
+        if out is not None:
+            raise
+        print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
 
 
 def _checkpoint(which: str) -> Any:
@@ -502,6 +516,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
-        print("sbtrpo:", sentence(error, 1500) or type(error).__name__, file=sys.stderr)
+        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

@@ -95,6 +95,14 @@ class TrainConfig(RunSettings):
         rules = declared(type(self.method))
         return [n for n in self.given if n in rules and not self.method.in_effect(rules[n].rule.needs)]
 
+    def notes(self) -> list[str]:
+        """What a user may not expect of these settings."""
+        trained = self.epochs * self.steps_per_epoch
+        if trained == self.total_steps:
+            return []
+        epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {self.steps_per_epoch:,}"
+        return [f"of total_steps, {self.total_steps:,}, the run takes {trained:,}: {epochs}"]
+
     def digest(self) -> str:
         """Eight letters that tell runs with other settings apart, the seed aside."""
         return hashlib.sha256(json.dumps(self.in_effect(), sort_keys=True).encode()).hexdigest()[:8]

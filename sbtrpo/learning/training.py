@@ -306,40 +306,68 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     """
     path = Path(out) if out is not None else default_path(config)
     trainer = Trainer(config)
-    return _run(trainer, RunFolder.create(path, config, wandb=wandb), quiet)
+    with RunFolder.create(path, config, wandb=wandb) as folder:
+        return _run(trainer, folder, quiet)
 
 
 def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped."""
-    folder = RunFolder.open(run, wandb=wandb)
-    trainer, notes = restore(folder)
-    return _run(trainer, folder, quiet, notes)
+    with RunFolder.open(run, wandb=wandb) as folder:
+        trainer, notes = restore(folder)
+        return _run(trainer, folder, quiet, notes)
 
 
 def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
+    folder.hold()
     store, logged = _store(folder), folder.last_epoch
-    if not store.epochs() and logged >= folder.config.checkpoint_every:
+    # A kill may come after the row of the epoch that the first checkpoint is due at.
+    if not store.epochs() and (logged > folder.config.checkpoint_every or folder.is_summed_up):
         raise UserError(
             f"{folder.path} has {logged} epochs in metrics.csv and no checkpoint to go on from; bring its checkpoints"
             " back, or train anew in another folder"
         )
-    trainer = Trainer(folder.config)
-    epoch, notes, digests = 0, list[str](), None  # without a checkpoint, the run was stopped before its first
-    if store.epochs():
-        epoch, state, notes = store.load_latest()
+    if not store.epochs():  # the run was stopped before its first
+        trainer, notes, digests = Trainer(folder.config), list[str](), None
+    else:
+        _, state, notes = store.load_latest()
         with fitting(folder.path):
-            form = trainer.state_dict()
-            for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
-                check_form(state[part], form[part], part)
-            trainer.load_state_dict(state)
-        digests = state.get("tables")
-    folder.rewind(epoch, digests)
-    return trainer, [*notes, f"resuming after epoch {epoch}"]
+            trainer, digests = _trainer_from(state, folder), state.get("tables")
+    folder.rewind(trainer.epoch, digests)
+    return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
+
+
+def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
+    """A trainer in the state of a checkpoint; refuses where the run's settings have been edited since."""
+    if changed := _changed(state["config"], folder.config):
+        raise UserError(
+            f"{folder.path / 'config.toml'} was edited since the run's checkpoint: {', '.join(changed)}; put that back,"
+            " or train anew in another folder"
+        )
+    trainer = Trainer(folder.config)
+    form = trainer.state_dict()
+    for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
+        check_form(state[part], form[part], part)
+    trainer.load_state_dict(state)
+    return trainer
+
+
+def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
+    """Settings that shape what a run computes and are not those of its checkpoint, in words.
+
+    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name.
+    """
+    names = {"seed", *config.in_effect()} - {"total_steps"}
+    now = {name: _plain(value) for name, value in config.settings().items() if name in names}
+    for name in ("task", "algo"):
+        if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):
+            del now[name]
+    before = {name: saved.get(name) for name in now}  # earlier versions wrote None for a default
+    return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 
 def _store(folder: RunFolder) -> CheckpointStore:
-    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every)
+    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every, folder.hold)
 
 
 class Recorder:
@@ -348,16 +376,21 @@ class Recorder:
     def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
         self.trainer, self.folder, self._store = trainer, folder, _store(folder)
         self._row: dict[str, float] = {}
+        self._saved = trainer.epoch
 
-    def record(self, epoch: Epoch, stopping: bool = False) -> None:
-        """Log an epoch, and save the state if it is time, or the run is `stopping`."""
-        config, done = self.folder.config, self.trainer.epoch
+    def record(self, epoch: Epoch) -> None:
+        """Log an epoch, and save the state if it is time."""
         self._row = epoch.row
         self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
-        if done % config.checkpoint_every == 0 or done == config.epochs or stopping:
-            self.folder.flush_episodes()
-            state = {**self.trainer.state_dict(), "tables": self.folder.digests()}
-            self._store.save(done, state, score=epoch.row["safe_reward"])
+        if self.trainer.epoch % self.folder.config.checkpoint_every == 0:
+            self._save()
+
+    def _save(self) -> None:
+        done = self.trainer.epoch
+        self.folder.flush_episodes()
+        state = {**self.trainer.state_dict(), "tables": self.folder.digests()}
+        self._store.save(done, state, score=self._row["safe_reward"])
+        self._saved = done
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -366,7 +399,9 @@ class Recorder:
         return "" if faulted is None else alarm(faulted.sum(), metrics["episodes"].sum(), self.folder.config.faulted)
 
     def close(self) -> bool:
-        """End the session; returns whether the run is at its end, whose summary is then written."""
+        """End the session, with all epochs saved; returns whether the run is at its end, whose summary is written."""
+        if self._saved < self.trainer.epoch:
+            self._save()
         if self.trainer.epoch < self.folder.config.epochs:
             self.folder.close()
             return False
@@ -381,11 +416,11 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
     title = f"{config.label} on {config.task}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in notes or []:
+        for note in [*config.notes(), *(notes or [])]:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
             epoch = trainer.run_epoch()
-            recorder.record(epoch, interrupted.is_set())
+            recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
             if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
                 display.warn(f"epoch {trainer.epoch}: {sentence}")
@@ -393,9 +428,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             trainer.check()
         if sentence := recorder.alarm():
             display.warn(sentence)
-        if trainer.epoch < config.epochs:
+        if not recorder.close():
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
-    recorder.close()
     return folder.path
 
 

@@ -23,6 +23,7 @@ from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.view.render import ROBOT, Frame, Renderer, View
 from sbtrpo.envs.view.stage import Camera
+from sbtrpo.files import check_writable
 from sbtrpo.media.video import Gif, Mp4, ffmpeg
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
@@ -309,6 +310,7 @@ def record(
     target = Path(out) if out is not None else runs[0] / "video.mp4"
     if target.suffix.lower() not in (".mp4", ".gif"):
         raise ValueError(f"a video's name ends in .mp4 or .gif, got {str(target)!r}")
+    check_writable(target)
     pool = make_pool(task, episodes, seed)
     with Renderer(pool, width, height, camera) as renderer:
         takes = [play_takes(path, which, pool, renderer, seed, deterministic) for path in runs]

@@ -45,6 +45,7 @@ from sbtrpo.envs.view.topdown import (
     legend_handles,
     view_reach,
 )
+from sbtrpo.files import check_writable, naming
 from sbtrpo.media.recording import Which, first_episodes
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
@@ -134,13 +135,15 @@ def draw_trajectories(
     target = Path(out) if out is not None else Path(run) / "trajectories.png"
     if target.suffix.lower() != ".png":
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
+    check_writable(target)
     config = RunFolder.open(run).config
     played = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
     figure = trajectories_figure(played, f"{played.task}: {config.label}, seed {config.seed}, {how}")
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(target, dpi=DPI, format="png")
+    with naming(target):
+        figure.savefig(target, dpi=DPI, format="png")
     return target
 
 

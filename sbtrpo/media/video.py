@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
+from sbtrpo.files import naming
+
 if TYPE_CHECKING:
     from sbtrpo.envs.view.render import Frame
 
@@ -88,10 +90,11 @@ class Gif:
     def close(self) -> None:
         """Write all frames to the file."""
         first, *others = self._pictures
-        first.save(
-            self._path, format="GIF", save_all=True, append_images=others, duration=self._milliseconds, loop=0,
-            optimize=False,
-        )  # fmt: skip
+        with naming(self._path):
+            first.save(
+                self._path, format="GIF", save_all=True, append_images=others, duration=self._milliseconds, loop=0,
+                optimize=False,
+            )  # fmt: skip
 
     def abandon(self) -> None:
         """Drop the frames; no file has been written yet."""

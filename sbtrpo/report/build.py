@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sbtrpo.files import write_atomically
+from sbtrpo.files import UNFINISHED, naming, write_atomically
 from sbtrpo.report import compare, constraints, figures, histograms, page, paper, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
@@ -248,8 +249,9 @@ def _copy(source: Path, target: Path) -> None:
     if target.exists() and (target.stat().st_size, target.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f".{target.name}.unfinished")
-    shutil.copy2(source, unfinished)
+    unfinished = target.with_name(f"{UNFINISHED}{target.name}-{uuid.uuid4().hex[:12]}")
+    with naming(target):
+        shutil.copy2(source, unfinished)
     unfinished.replace(target)
 
 
@@ -257,7 +259,7 @@ def _write_file(path: Path, content: bytes, report: Report) -> None:
     """Replace a file in one step, unless its content is the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not (path.exists() and path.read_bytes() == content):
-        write_atomically(path, content)
+        write_atomically(path, content, alone=False)
     report.written.append(path)
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import UNFINISHED, sync_folder, write_synced
+from sbtrpo.files import UNFINISHED, Guard, sync_folder, unguarded, write_synced
 
 VERSION = 1
 ARRAYS, STRUCTURE = "state.safetensors", "state.json"
@@ -50,14 +50,15 @@ def fitting(run: Path) -> Iterator[None]:
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise DamagedCheckpoint(
-            f"a checkpoint of {run} does not fit its settings ({words}); bring both back as the run wrote them"
+            f"the checkpoint does not fit the files in {run} ({words}); if one of them was edited, put it back, or"
+            " train anew in another folder"
         ) from error
 
 
 def check_form(state: Any, like: Any, path: str = "state") -> None:
-    """Raise a ValueError where a state has not the names, lengths and shapes of another one."""
-    if isinstance(like, Mapping) and isinstance(state, Mapping) and like.keys() == state.keys():
-        for key in like:
+    """Raise a ValueError where a state has not the lengths and shapes of another one, in what both have a name for."""
+    if isinstance(like, Mapping) and isinstance(state, Mapping):
+        for key in like.keys() & state.keys():  # older versions knew fewer names
             check_form(state[key], like[key], f"{path}.{key}")
     elif isinstance(like, list | tuple) and isinstance(state, list | tuple) and len(like) == len(state):
         for k, (item, other) in enumerate(zip(state, like, strict=True)):
@@ -74,7 +75,7 @@ def _kind(value: Any) -> str:
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
 
 
-def save(folder: Path, state: Mapping[Any, Any]) -> Path:
+def save(folder: Path, state: Mapping[Any, Any], guard: Guard = unguarded) -> Path:
     """Write `state` as a checkpoint and replace an older one of that name; returns the folder.
 
     Leaves may be torch tensors, NumPy arrays and scalars, str, int, float, bool and None. They may be nested in lists,
@@ -91,11 +92,14 @@ def save(folder: Path, state: Mapping[Any, Any]) -> Path:
         "structure": structure,
     }
     unfinished = folder.with_name(f"{UNFINISHED}{folder.name}")
+    guard()
     _remove(unfinished)
     unfinished.mkdir(parents=True)
-    write_synced(unfinished / ARRAYS, tensor_bytes)
-    write_synced(unfinished / STRUCTURE, _json(description))
+    for name, content in ((ARRAYS, tensor_bytes), (STRUCTURE, _json(description))):
+        guard()
+        write_synced(unfinished / name, content)
     sync_folder(unfinished)
+    guard()
     _put_in_place(unfinished, folder)
     return folder
 
@@ -259,14 +263,14 @@ class CheckpointStore:
     checkpoint, so that no separate index can be out of date.
     """
 
-    def __init__(self, folder: Path, keep_last: int = 2, keep_every: int = 100) -> None:
+    def __init__(self, folder: Path, keep_last: int = 2, keep_every: int = 100, guard: Guard = unguarded) -> None:
         if keep_last < 1:
             raise ValueError(
                 f"keep_last must be at least 1, got {keep_last}; a run needs one checkpoint to resume from"
             )
         if keep_every < 0:
             raise ValueError(f"keep_every must be at least 0, got {keep_every}; 0 keeps none for good")
-        self.folder = Path(folder)
+        self.folder, self._guard = Path(folder), guard
         self.keep_last, self.keep_every = keep_last, keep_every
         self._scores = {epoch: _score(path) for epoch, path in self._paths().items()}
 
@@ -275,16 +279,18 @@ class CheckpointStore:
         if epoch < 0:
             raise ValueError(f"epoch must be at least 0, got {epoch}")
         score = None if score is None else float(score)
-        path = save(self.folder / f"epoch-{epoch:06d}", {"epoch": epoch, "score": score, "state": state})
+        path = save(self.folder / f"epoch-{epoch:06d}", {"epoch": epoch, "score": score, "state": state}, self._guard)
         self._scores[epoch] = score
         self.prune()
         return path
 
     def prune(self) -> None:
         """Remove the checkpoints that are not kept, and what interrupted writes left behind."""
+        self._guard()
         self._clean()
         paths = self._paths()
         for epoch in sorted(set(paths) - self._kept()):
+            self._guard()
             rubbish = self.folder / f"{UNFINISHED}{paths[epoch].name}"
             paths[epoch].rename(rubbish)  # first, so that half a checkpoint never has its name
             shutil.rmtree(rubbish)

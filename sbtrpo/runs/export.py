@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbtrpo.files import write_atomically
+from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
@@ -65,12 +65,13 @@ def export(
     if format not in SUFFIXES:
         raise ValueError(f"format must be onnx or torchscript, got {format!r}")
     target = Path(out) if out is not None else Path(run) / f"policy{SUFFIXES[format]}"
+    check_writable(target)
     policy, config = load_policy(run, which), RunFolder.open(run).config
     about = describe(policy, deterministic) | {"task": config.task, "algorithm": config.label, "checkpoint": str(which)}
     write = to_onnx if format == "onnx" else to_torchscript
     content = write(policy, deterministic, about)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, content)
+    write_atomically(target, content, alone=False)
     return target
 
 

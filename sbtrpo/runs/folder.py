@@ -11,6 +11,7 @@ tensorboard/      all numbers of both tables, for TensorBoard
 checkpoints/      see `sbtrpo.runs.checkpoint`
 summary.json      the result, with versions, host and duration
 curves.png        the course of the run
+claim-*.json      who writes to the folder, while someone does (see `sbtrpo.runs.claims`)
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -33,7 +36,8 @@ from numpy.typing import NDArray
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
 from sbtrpo.errors import UserError
-from sbtrpo.files import write_atomically
+from sbtrpo.files import naming, write_atomically
+from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
 
@@ -78,24 +82,30 @@ def read_run(path: Path) -> TrainConfig:
 
 
 class RunFolder:
-    """The files of one run; made by `create` or `open`.
+    """The files of one run; made by `create` or `open`, and a context manager that closes them.
+
+    Whoever writes holds the folder, from the first write or an earlier `hold` until `close`, and no other process can
+    write meanwhile. Reading needs nothing and changes nothing.
 
     For a run that can be resumed at any moment, an epoch ends with `log_epoch`, `flush_episodes`, then the checkpoint;
-    a resumed run begins with `rewind` to the checkpoint's epoch.
+    a resumed run begins with `hold`, then `rewind` to the checkpoint's epoch.
     """
 
-    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False) -> None:
+    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False, claim: Claim | None = None) -> None:
         self.path = Path(path)
         self.config = config
-        self._metrics = Table(self.path / "metrics.csv")
-        self._timing = Table(self.path / "timing.csv")
-        self._episodes = Episodes(self.path / "episodes.parquet")
+        self._claim = claim
+        self._metrics = Table(self.path / "metrics.csv", self.hold)
+        self._timing = Table(self.path / "timing.csv", self.hold)
+        self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
         self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
-        self._origin = self._read_origin()
-        self._wandb = _begin_wandb(self.path, config, self._origin["id"]) if wandb else None
+        self._wandb: Any = None
+        if wandb:
+            self.hold()
+            self._wandb = _begin_wandb(self.path, config, self._origin()["id"])
 
     @classmethod
     def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
@@ -104,19 +114,22 @@ class RunFolder:
         A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
         """
         path = Path(path)
-        if path.exists() and any(path.iterdir()):
-            if not resume:
+        with ExitStack() as failing:
+            claim = failing.enter_context(Claim(path))
+            if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
                 raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
             if (path / "config.toml").exists():
                 _check_same_run(path, read_run(path), config)
-        path.mkdir(parents=True, exist_ok=True)
-        if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
-            write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
-        source = method_file(config)
-        if source is not None and not (path / METHOD_FILE).exists():
-            write_atomically(path / METHOD_FILE, source.read_bytes())
-        write_config(path / "config.toml", config)
-        return cls(path, config, wandb)
+            if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
+                write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
+            source = method_file(config)
+            if source is not None and not (path / METHOD_FILE).exists():
+                write_atomically(path / METHOD_FILE, source.read_bytes())
+            write_config(path / "config.toml", config)
+            folder = cls(path, config, wandb, claim)
+            folder._origin()
+            failing.pop_all()
+        return folder
 
     @classmethod
     def open(cls, path: str | Path, wandb: bool = False) -> Self:
@@ -128,6 +141,21 @@ class RunFolder:
         if (path / TASK_FILE).exists():
             config = config.replace(task=str(path / TASK_FILE))
         return cls(path, config, wandb)
+
+    def hold(self) -> None:
+        """Be the only process that writes here, until `close`; raises `Busy` or `Lost` where another one is."""
+        if self._claim is None:
+            self._claim = Claim(self.path).take()
+        else:
+            self._claim.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def checkpoints(self) -> Path:
@@ -170,6 +198,8 @@ class RunFolder:
 
         Before anything is changed, every table is read, and its rows are compared with the digests of that epoch.
         """
+        self.hold()
+        self._origin()
         for table in self._tables:
             table.check(epoch, (digests or {}).get(table.path.name))
         last = min(self._metrics.last_epoch, epoch)
@@ -193,24 +223,27 @@ class RunFolder:
         content = {
             **summary,
             **provenance(),
-            "started": self._origin["started"],
+            "started": self._origin()["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
             "sha256": self.digests(),
         }
-        write_atomically(self.path / "summary.json", _strict_json(content))
+        write_atomically(self.path / "summary.json", _strict_json(content), guard=self.hold)
         self.draw_curves()
         self.close()
         return self.path / "summary.json"
 
     def close(self) -> None:
-        """Close the viewers' files; all others are never left open."""
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-            self._tensorboard = None
-        if self._wandb is not None:
-            self._wandb.finish()
-            self._wandb = None
+        """Close the viewers' files, as all others are never left open, and let others write here."""
+        tensorboard, wandb, claim = self._tensorboard, self._wandb, self._claim
+        self._tensorboard = self._wandb = self._claim = None
+        with ExitStack() as closing, naming(self.path / "tensorboard"):
+            if claim is not None:
+                closing.callback(claim.release)  # the last, whatever happens before
+            if wandb is not None:
+                closing.callback(wandb.finish)
+            if tensorboard is not None:
+                tensorboard.close()
 
     @property
     def last_epoch(self) -> int:
@@ -221,6 +254,11 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether metrics.csv holds all epochs of the run."""
         return self.last_epoch >= self.config.epochs
+
+    @property
+    def is_summed_up(self) -> bool:
+        """Whether the run came to an end, even if it may be made longer."""
+        return (self.path / "summary.json").exists()
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
@@ -241,13 +279,15 @@ class RunFolder:
 
     def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
         step = int(row.get("steps", row["epoch"]))
-        if self._tensorboard is None:
-            self._tensorboard = _tensorboard(self.path / "tensorboard", step)
         numbers = {f"train/{key}": value for key, value in row.items()}
         numbers |= {f"time/{key}": value for key, value in timing.items()}
-        for name, value in numbers.items():
-            self._tensorboard.add_scalar(name, float(value), step)
-        self._tensorboard.flush()
+        self.hold()
+        with naming(self.path / "tensorboard"):
+            if self._tensorboard is None:
+                self._tensorboard = _tensorboard(self.path / "tensorboard", step)
+            for name, value in numbers.items():
+                self._tensorboard.add_scalar(name, float(value), step)
+            self._tensorboard.flush()
         if self._wandb is not None:
             self._wandb.log(numbers, step=step)
 
@@ -255,7 +295,7 @@ class RunFolder:
         elapsed = self._timing.columns().get("elapsed_seconds")
         return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
 
-    def _read_origin(self) -> dict[str, Any]:
+    def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
         if not path.exists():

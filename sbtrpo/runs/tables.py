@@ -19,7 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import UNFINISHED, sync_folder, write_atomically
+from sbtrpo.files import UNFINISHED, Guard, naming, sync_folder, unguarded, write_atomically
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
@@ -36,14 +36,15 @@ LARGEST = FANOUT**4
 class Table:
     """A CSV file to which rows are added; each is on the disk before the next line of code runs."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        lines = self._lines()
-        self._keys: list[str] | None = self._cells(lines[0]) if lines else None
-        self._written = hashlib.sha256("".join(lines).encode())
+    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
+        self.path, self._guard = path, guard
+        self._keys: list[str] | None = None
+        self._written: hashlib._Hash | None = None  # the hash of all rows and their header; read when it is needed
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add a row; the first one decides which columns there are, all others must have the same."""
+        if self._keys is None:
+            self._keys = next(map(self._cells, self._lines()[:1]), None)
         new = self._keys is None
         if self._keys is None:
             self._keys = list(row)
@@ -55,11 +56,13 @@ class Table:
         lines.append([_number(row[key]) for key in self._keys])
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(lines)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
+        written = self._hash()
+        self._guard()
+        with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
             file.write(text.getvalue())
             file.flush()
             os.fsync(file.fileno())
-        self._written.update(text.getvalue().encode())
+        written.update(text.getvalue().encode())
         if new:
             sync_folder(self.path.parent)
 
@@ -68,14 +71,19 @@ class Table:
         if not self.path.exists():
             return
         kept = self._up_to(epoch)
-        write_atomically(self.path, kept.encode())
+        write_atomically(self.path, kept.encode(), guard=self._guard)
         self._written = hashlib.sha256(kept.encode())
         if not kept:
             self._keys = None
 
     def digest(self) -> str:
         """The SHA-256 of all rows and their header."""
-        return self._written.hexdigest()
+        return self._hash().hexdigest()
+
+    def _hash(self) -> hashlib._Hash:
+        if self._written is None:
+            self._written = hashlib.sha256("".join(self._lines()).encode())
+        return self._written
 
     def check(self, epoch: int, digest: str | None) -> None:
         """Raise `UserError` where the rows up to `epoch` are not those with this digest, which older runs lack."""
@@ -167,8 +175,8 @@ class Episodes:
     always the same parts: where these begin and end depends on when rows were flushed and rewound.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
+        self.path, self._guard = path, guard
         self._becoming = path.with_name(f"{_BECOMING}{path.name}")
         self._pending: list[pyarrow.Table] = []  # an epoch each
         # What follows only a writer knows.
@@ -278,6 +286,7 @@ class Episodes:
         """Put in order what an older version or a kill has left; readers must not."""
         if self._writing:
             return
+        self._guard()
         self._become_folder()
         files = self._files()
         footers = [_read(path, pyarrow.parquet.read_metadata) for path in files]
@@ -306,7 +315,7 @@ class Episodes:
         if not self.path.exists():
             self.path.mkdir()
             sync_folder(self.path.parent)
-        write_atomically(self.path / name, buffer.getvalue())
+        write_atomically(self.path / name, buffer.getvalue(), guard=self._guard)
         return Part(self.path / name, *_epochs(self.path / name), len(table))
 
     def _remove_all_but_parts(self) -> None:
@@ -316,6 +325,7 @@ class Episodes:
         """
         if not self.path.exists():
             return
+        self._guard()
         counting = {part.path for part in self._parts}
         for path in sorted(self.path.iterdir(), reverse=True):
             if path not in counting and (path.name.startswith(UNFINISHED) or _PART.fullmatch(path.name)):

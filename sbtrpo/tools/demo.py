@@ -23,6 +23,7 @@ from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.learning.training import train
+from sbtrpo.runs.claims import Claim
 from sbtrpo.runs.evaluation import evaluate, load_policy
 
 Act = Callable[[Any], Any]
@@ -144,8 +145,11 @@ def run_training_demo(
         f" {max(1, round(minutes))} minutes on this machine. Ctrl-C ends it early.",
         soft_wrap=True,
     )
-    shutil.rmtree(out / "run", ignore_errors=True)
+    with Claim(out / "run"):  # another demo may be at work there
+        shutil.rmtree(out / "run")
     run = train(config, out / "run")
+    if not (run / "metrics.csv").exists():
+        raise KeyboardInterrupt
     policy = load_policy(run)
     console.print()
     epochs_done = len((run / "metrics.csv").read_text().splitlines()) - 1  # Ctrl-C may have ended the training early

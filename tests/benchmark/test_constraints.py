@@ -135,7 +135,9 @@ def test_a_pack_gives_the_numbers_of_separate_runs_with_each_constraint(
         for seed, constraints in ((0, ("each",)), (1, ("hazards",)))
     ]  # fmt: skip
     alone = [sbtrpo.train(config, tmp_path / f"alone{k}", quiet=True) for k, config in enumerate(configs)]
-    packed = [RunFolder.create(tmp_path / f"pack{k}", config).path for k, config in enumerate(configs)]
+    packed = [tmp_path / f"pack{k}" for k in range(len(configs))]
+    for path, config in zip(packed, configs, strict=True):
+        RunFolder.create(path, config).close()
     assert train_pack(packed) == []
     for ours, theirs, names in zip(
         packed, alone, (["hazards", "vases_contact", "vases_velocity"], ["hazards"]), strict=True

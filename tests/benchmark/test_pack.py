@@ -14,9 +14,11 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.learning import training
+from sbtrpo.learning.display import Display
 from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import toy
+from tests.processes import interrupt_after
 
 TOY = [toy(seed=0), toy(seed=1000), toy(seed=0, algo="cpo", critic_passes=1), toy(seed=0, beta=0.9)]
 GOAL = [
@@ -40,7 +42,10 @@ def separately(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
 
 
 def folders(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
-    return [RunFolder.create(root / f"pack{k}", config).path for k, config in enumerate(configs)]
+    paths = [root / f"pack{k}" for k in range(len(configs))]
+    for path, config in zip(paths, configs, strict=True):
+        RunFolder.create(path, config).close()
+    return paths
 
 
 def assert_same(ours: Path, theirs: Path) -> None:
@@ -85,10 +90,35 @@ def test_a_run_leaves_a_pack_and_goes_on_alone(tmp_path: Path, monkeypatch: pyte
         train_pack(packed)
     sbtrpo.resume(packed[0], quiet=True)
     assert_same(packed[0], alone[0])
-    late = RunFolder.create(tmp_path / "late", configs[1]).path
+    late = tmp_path / "late"
+    RunFolder.create(late, configs[1]).close()
     assert train_pack([packed[1], late]) == []
     assert_same(packed[1], alone[1])
     assert_same(late, alone[1])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(SharedPool, "collect"), (Trainer, "learn"), (RunFolder, "log_epoch"), (Display, "update")],
+    ids=["in the rollout", "in an update", "while an epoch is recorded", "after that"],
+)
+@pytest.mark.parametrize("seed", [0, 1000])
+def test_ctrl_c_at_any_moment_saves_all_runs_of_a_pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, seed: int
+) -> None:
+    """Of both learners' calls, in the first one's or in the last one's."""
+    configs = [toy(seed=seed, total_steps=700, checkpoint_every=5) for seed in (0, 1000)]
+    alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
+    with monkeypatch.context() as interrupted:
+        interrupt_after(interrupted, owner, name, call=2 if owner is SharedPool else 3 if seed == 0 else 4)
+        assert train_pack(packed) == []
+    for run in packed:
+        assert (run / LOG).read_text().splitlines()[-1] == "stopped after epoch 2"
+        assert RunFolder.open(run).last_epoch == 2
+        assert (run / "checkpoints" / "epoch-000002").exists()
+    for run, whole in zip(packed, alone, strict=True):
+        training.resume(run, quiet=True)
+        assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 
 def test_a_learner_that_fails_does_not_disturb_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

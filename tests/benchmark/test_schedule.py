@@ -70,6 +70,14 @@ def test_finished_runs_are_skipped_and_interrupted_ones_taken_up(tmp_path: Path)
     assert not launcher.started
 
 
+def test_steps_that_make_no_whole_epoch_are_told_once(tmp_path: Path) -> None:
+    output = io.StringIO()
+    view = BenchmarkView(console=Console(file=output, width=200))
+    runs = [toy(seed=seed, total_steps=350) for seed in range(2)]
+    Scheduler(runs, tmp_path, FakeLauncher(train), view=view).run()
+    assert output.getvalue().count("of total_steps, 350, the run takes 300: 3 whole epochs of 100") == 1
+
+
 def test_a_failed_run_is_tried_again_after_the_others(tmp_path: Path) -> None:
     tries: Counter[int] = Counter()
 

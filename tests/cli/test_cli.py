@@ -137,6 +137,16 @@ def test_settings_that_change_nothing_are_named(tmp_path: Path, capsys: pytest.C
     assert RunFolder.open(tmp_path / "run").config.get("critic_passes") == 3
 
 
+@pytest.mark.parametrize(("total", "told"), [(500, True), (400, False)])
+def test_steps_that_make_no_whole_epoch_are_told(
+    total: int, told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--num-envs", "2", "--steps-per-epoch", "200", "--total-steps", str(total)]
+    note = "of total_steps, 500, the run takes 400: 2 whole epochs of 200"
+    assert cli.main(["train", "ToyCorridor-v0", *size, "--out", str(tmp_path / "run")]) == 0
+    assert (note in capsys.readouterr().out) == told
+
+
 def test_module_runs_as_a_command() -> None:
     command = [sys.executable, "-m", "sbtrpo", "look", "--task", "SafetyPointGoal"]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib.util
 import os
@@ -253,11 +254,12 @@ def _forbid_writing(r: Round) -> None:
             _set_writable(run, False)
         before = judge.contents(run)
         judge.expect_refusal(r.run(["resume", str(run)]), str(run))
-        if r.rng.random() < 0.5:
+        if r.rng.random() < 0.5 and judge.saved(run):
             ended = r.run(["evaluate", str(run), "--episodes", "20"])
+            judge.expect_success(ended)
+            judge.expect_refusal(dataclasses.replace(ended, status=2), str(run / "evaluation.json"))
         else:
-            ended = r.run(["collect", str(run.parent)])
-        judge.expect_refusal(ended, str(run.parent))
+            judge.expect_refusal(r.run(["collect", str(run.parent)]), str(run.parent))
         judge.expect_success(r.run(["report", str(run.parent), "--out", str(r.folder / "out")]))
         judge.expect_unchanged(run, before)
         if r.site.mounts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import shutil
 import signal
 import subprocess
@@ -22,9 +23,14 @@ from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.sb_trpo import SBTRPO
 from sbtrpo.algorithms.trust_region import Proposal, TrustRegion
+from sbtrpo.cli import app as cli
 from sbtrpo.errors import UserError
+from sbtrpo.learning.display import Display
+from sbtrpo.learning.rollout import Collector
 from sbtrpo.learning.training import Recorder, Trainer, TrainingError
+from sbtrpo.runs.claims import CLAIMS
 from sbtrpo.runs.folder import RunFolder
+from tests.processes import interrupt_after
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=10, steps_per_epoch=500, total_steps=20_000, seed=3)
 SMALL = TrainConfig(num_envs=4, steps_per_epoch=400, total_steps=2_000, seed=1)
@@ -133,7 +139,7 @@ def test_checkpoints_change_nothing(task: str, tmp_path: Path) -> None:
     trainer = Trainer(folder.config)
     recorder = Recorder(trainer, folder)
     recorder.record(trainer.run_epoch())
-    recorder.record(trainer.run_epoch(), stopping=True)
+    recorder.record(trainer.run_epoch())
     recorder.close()
     sbtrpo.resume(folder.path, quiet=True)
     assert (folder.path / "metrics.csv").read_bytes() == always
@@ -173,6 +179,136 @@ def test_ctrl_c_finishes_the_epoch_saves_and_says_how_to_resume(tmp_path: Path) 
     assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Collector, "collect"),
+        (Trainer, "_update"),
+        (RunFolder, "log_epoch"),
+        (Display, "update"),
+        (Trainer, "check"),
+    ],
+    ids=["in the rollout", "in the update", "while the epoch is recorded", "after that", "at its end"],
+)
+def test_ctrl_c_at_any_moment_saves_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], owner: type, name: str
+) -> None:
+    config, run = TOY.replace(total_steps=4_000, checkpoint_every=5), tmp_path / "run"
+    whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as interrupted:
+        interrupt_after(interrupted, owner, name, call=3)
+        sbtrpo.train(config, run)
+    assert "stopped after epoch 3; continue with: sbtrpo resume" in " ".join(capsys.readouterr().out.split())
+    assert rows(run) == 3
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["epoch-000003"]
+    sbtrpo.resume(run)
+    assert "resuming after epoch 3" in capsys.readouterr().out
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert_same_episodes(whole, run)
+
+
+def test_ctrl_c_while_the_summary_is_written_lets_it_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after(monkeypatch, RunFolder, "flush_episodes", call=6)
+    run = sbtrpo.train(TOY.replace(total_steps=2_500), tmp_path / "run", quiet=True)
+    assert (run / "summary.json").exists()
+    assert (run / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("hidden = [32, 32]", r"hidden \(\[64, 64\], now \[32, 32\]\)"),
+        ('task = "SafetyPointGoal1-v0"', r"task \('ToyCorridor-v0', now 'SafetyPointGoal1-v0'\)"),
+        ("beta = 0.5", r"beta \(0.75, now 0.5\)"),
+        ("seed = 4", r"seed \(3, now 4\)"),
+        ('algo = "trpo"', r"algo \('sb-trpo', now 'trpo'\)"),
+    ],
+)
+def test_a_run_whose_settings_were_edited_is_not_resumed(tmp_path: Path, setting: str, sentence: str) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=1_000), tmp_path / "run", quiet=True)
+    edit(run / "config.toml", setting)
+    before = (run / "metrics.csv").read_bytes()
+    with pytest.raises(UserError, match=rf"config\.toml was edited since .*{sentence}.*; put that back, or train anew"):
+        sbtrpo.resume(run, quiet=True)
+    assert (run / "metrics.csv").read_bytes() == before
+
+
+def test_a_run_may_be_resumed_with_more_steps_and_elsewhere(tmp_path: Path) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=1_000), tmp_path / "run", quiet=True)
+    for setting in ("total_steps = 1500", "threads = 1", "checkpoint_every = 2", "keep_last = 5"):
+        edit(run / "config.toml", setting)
+    sbtrpo.resume(run, quiet=True)
+    assert rows(run) == 3
+
+
+def edit(config: Path, setting: str) -> None:
+    """Give a setting another value."""
+    name = setting.partition(" ")[0]
+    lines = [setting if line.startswith(f"{name} =") else line for line in config.read_text().splitlines()]
+    assert setting in lines
+    config.write_text("\n".join(lines) + "\n")
+
+
+def test_a_task_that_was_edited_beyond_recognition_is_told(tmp_path: Path) -> None:
+    task = tmp_path / "maze.toml"
+    task.write_text('id = "Maze-v0"\nrobot = "point"\nobjective = "goal"\nobjects = [{kind = "goal"}]\n')
+    sizes: dict[str, Any] = {"num_envs": 2, "steps_per_epoch": 40, "total_steps": 80}
+    run = sbtrpo.train(TrainConfig(task=str(task), **sizes), tmp_path / "run", quiet=True)
+    (run / "task.toml").write_text(task.read_text().replace("point", "car"))
+    with pytest.raises(UserError, match=r"does not fit the files in .*; if one of them was edited, put it back"):
+        sbtrpo.resume(run, quiet=True)
+
+
+# ---- one writer ------------------------------------------------------------------------------------------------------
+
+
+def test_while_a_run_is_being_written_nobody_else_writes_and_everybody_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=1_000), tmp_path / "run", quiet=True)
+    with RunFolder.open(run) as folder:
+        folder.hold()
+        before = contents(run)
+        for command in (["resume", str(run)], ["train", *flags(TOY), "--out", str(run)]):
+            assert cli.main(command) == 2
+            error = capsys.readouterr().err
+            assert error.startswith(f"sbtrpo: {run} is being worked on by process {os.getpid()} on ")
+            assert error.count("\n") == 1
+        sbtrpo.load_policy(run)
+        sbtrpo.evaluate(run, episodes=2)
+        RunFolder.open(run).metrics()
+        assert contents(run) == before
+    assert not list(run.glob(CLAIMS))
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_fails_or_is_refused_can_be_taken_up_in_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, run = TOY.replace(total_steps=1_500), tmp_path / "run"
+    with monkeypatch.context() as broken:
+        broken.setattr(Trainer, "check", lambda trainer: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            sbtrpo.train(config, run, quiet=True)
+    with pytest.raises(FileExistsError, match="exists and is not empty"):
+        sbtrpo.train(config, run, quiet=True)
+    sbtrpo.resume(run, quiet=True)
+    assert rows(run) == 3
+
+
+def test_a_reader_leaves_a_run_as_it_is(tmp_path: Path) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=1_000), tmp_path / "run", quiet=True)
+    (run / "run.json").unlink()
+    before = contents(run)
+    sbtrpo.evaluate(run, episodes=2)
+    assert contents(run) == before
+
+
 def test_ten_failed_updates_in_a_row_stop_the_run_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def hopeless(region: TrustRegion, theta: Tensor) -> Trial:
         return Trial(math.inf, (0.0, 0.0))
@@ -202,18 +338,21 @@ def test_a_run_whose_steps_are_below_rounding_stops(tmp_path: Path, monkeypatch:
     assert max(metrics["line_search_tries"]) < 100
 
 
-def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path) -> None:
-    run = sbtrpo.train(TOY.replace(total_steps=3_000), tmp_path / "run", quiet=True)
+@pytest.mark.parametrize("epochs", [1, 6])
+def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path, epochs: int) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=500 * epochs), tmp_path / "run", quiet=True)
     shutil.rmtree(run / "checkpoints")
     before = (run / "metrics.csv").read_bytes()
-    with pytest.raises(UserError, match=r"6 epochs in metrics\.csv and no checkpoint to go on from"):
+    with pytest.raises(UserError, match=rf"{epochs} epochs in metrics\.csv and no checkpoint to go on from"):
         sbtrpo.resume(run, quiet=True)
     assert (run / "metrics.csv").read_bytes() == before
     assert RunFolder.open(run).episodes()
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
-    config = TOY.replace(total_steps=3_000, checkpoint_every=3)
+@pytest.mark.parametrize("every", [2, 3])
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path: Path, every: int) -> None:
+    """After the row of its epoch, or earlier."""
+    config = TOY.replace(total_steps=3_000, checkpoint_every=every)
     whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
     killed = tmp_path / "killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("checkpoints", "summary.json"))

@@ -105,7 +105,7 @@ def test_runs_with_other_settings_have_other_folders() -> None:
 
 
 def test_the_folder_of_another_run_is_not_written_into(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "run", CONFIG)
+    RunFolder.create(tmp_path / "run", CONFIG).close()
     with pytest.raises(FileExistsError, match="resume that run, or choose another --out"):
         RunFolder.create(tmp_path / "run", CONFIG)
     with pytest.raises(ValueError, match=r"other settings: beta \(0.75, now 0.5\)"):

@@ -11,10 +11,14 @@ from matplotlib.image import imread
 from rich.console import Console
 
 import sbtrpo
+from sbtrpo.config import TrainConfig
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.view.topdown import MAX_PANELS, STYLES, UNSAFE, draw_worlds, worlds_figure
+from sbtrpo.runs.claims import Busy
+from sbtrpo.runs.folder import RunFolder
+from sbtrpo.tools import demo
 from sbtrpo.tools.demo import FirstEpisodes, roll_out, run_demo, run_training_demo
 
 GOAL, CIRCLE, HOPPER = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyHopperVelocity-v1"
@@ -225,3 +229,18 @@ def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     assert "Now 1 epochs of SB-TRPO" in text
     assert "minutes on this machine" in text
     assert "In 100 fresh episodes: reward" in text
+
+
+def test_a_demo_leaves_another_one_that_is_at_work_alone(tmp_path: Path) -> None:
+    config = TrainConfig(task="ToyCorridor-v0", num_envs=2, steps_per_epoch=100, total_steps=100)
+    with RunFolder.create(tmp_path / "run", config), pytest.raises(Busy):
+        run_training_demo("ToyCorridor-v0", epochs=1, out=tmp_path, console=Console(file=io.StringIO()))
+    assert (tmp_path / "run" / "config.toml").exists()
+
+
+def test_a_demo_that_is_interrupted_before_its_first_epoch_has_nothing_to_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "train", lambda config, out: out)
+    with pytest.raises(KeyboardInterrupt):
+        run_training_demo("ToyCorridor-v0", epochs=1, out=tmp_path, console=Console(file=io.StringIO()))

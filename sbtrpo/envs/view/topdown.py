@@ -23,6 +23,7 @@ from matplotlib.patches import Circle, Patch, Rectangle
 from sbtrpo.envs.spec import Group, NavigationSpec
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.tasks.navigation import GREMLIN_TRAVEL
+from sbtrpo.files import naming
 
 Properties: TypeAlias = dict[str, Any]
 """Keyword arguments of matplotlib's artists."""
@@ -96,7 +97,8 @@ def draw_worlds(
     """
     figure = worlds_figure(spec, objects, trails, returns, costs, title)
     FigureCanvasAgg(figure)
-    figure.savefig(path, dpi=DPI, format="png")
+    with naming(Path(path)):
+        figure.savefig(path, dpi=DPI, format="png")
 
 
 def worlds_figure(
