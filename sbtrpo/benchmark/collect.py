@@ -196,14 +196,20 @@ def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: S
     if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
         raise ValueError(f"metrics.csv has no column {missing[0]}")
     timing = _read_csv(path / "timing.csv", written)
-    count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
+    if timing is not None:
+        if "epoch" not in timing.column_names:
+            raise ValueError("timing.csv has no column epoch")
+        place = {epoch: k for k, epoch in enumerate(timing["epoch"].to_pylist())}
+        rows_of = [place.get(epoch) for epoch in metrics["epoch"].to_pylist()]
+        timing = timing.take(pyarrow.array(rows_of, pyarrow.int64()))  # a run may be going on, or have lost its times
+    count = metrics.num_rows
     settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
     # A method of the user's may report a number by the name of a setting.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
-    table |= {name: metrics[key].slice(0, count) for key, name in names.items()}
+    table |= {name: metrics[key] for key, name in names.items()}
     if timing is not None:
-        table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
+        table |= {key: timing[key] for key in timing.column_names if key != "epoch"}
     for key in ("epoch", "steps", *_COUNTS):
         if key in table:
             table[key] = pyarrow.compute.cast(table[key], pyarrow.int64(), safe=False)

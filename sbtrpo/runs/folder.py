@@ -96,7 +96,7 @@ class RunFolder:
         self.config = config
         self._claim = claim
         self._metrics = Table(self.path / "metrics.csv", self.hold)
-        self._timing = Table(self.path / "timing.csv", self.hold)
+        self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
         self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
         self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None

@@ -36,8 +36,8 @@ LARGEST = FANOUT**4
 class Table:
     """A CSV file to which rows are added; each is on the disk before the next line of code runs."""
 
-    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
-        self.path, self._guard = path, guard
+    def __init__(self, path: Path, guard: Guard = unguarded, without: str = "train anew") -> None:
+        self.path, self._guard, self._without = path, guard, without
         self._keys: list[str] | None = None
         self._written: hashlib._Hash | None = None  # the hash of all rows and their header; read when it is needed
 
@@ -91,7 +91,7 @@ class Table:
         if digest is not None and self.path.exists() and hashlib.sha256(rows.encode()).hexdigest() != digest:
             raise UserError(
                 f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a"
-                " copy, or train anew"
+                f" copy, or {self._without}"
             )
 
     def _up_to(self, epoch: int) -> str:

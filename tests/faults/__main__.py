@@ -47,12 +47,12 @@ def main() -> int:
     """Play rounds; returns 1 if something was lost."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--rounds", type=int, default=200, help="how many")
-    parser.add_argument("--round", type=int, help="this one alone")
+    parser.add_argument("--round", type=int, nargs="+", help="these alone")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random")
     parser.add_argument("--json", type=Path, help="also write the counts to this file")
     parser.add_argument("--sabotage", choices=["row", "episodes", "weights"], default="", help="lose this on purpose")
     given = parser.parse_args()
-    numbers = range(given.rounds) if given.round is None else [given.round]
+    numbers = range(given.rounds) if given.round is None else given.round
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     counts: dict[str, Counter[str]] = {kind.name: Counter() for kind in KINDS}
     begun = time.monotonic()

@@ -17,6 +17,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.files import UNFINISHED
 from sbtrpo.runs import checkpoint
 from sbtrpo.runs.checkpoint import CheckpointStore, DamagedCheckpoint
+from sbtrpo.runs.claims import CLAIMS
 from sbtrpo.runs.tables import Episodes
 from tests.faults.commands import Ended
 
@@ -28,8 +29,9 @@ class Lost(Exception):  # noqa: N818
 
 
 def contents(folder: Path) -> Contents:
-    """All files below a folder."""
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All files below a folder, but for notes on who works there."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.match(CLAIMS))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def rows(run: Path) -> int:
@@ -119,7 +121,7 @@ def expect_readable(folder: Path, damaged: Collection[Path] = (), unfinished: bo
     Only right after a kill may there be files that somebody was about to write.
     """
     for path in sorted(folder.rglob("*")):
-        if path.name.startswith((UNFINISHED, ".old-", "claim-")):
+        if path.name.startswith((UNFINISHED, ".old-")) or path.match(CLAIMS):
             if not unfinished:
                 raise Lost(f"{path} was left behind")
         elif path.is_file() and path not in damaged:

@@ -69,7 +69,7 @@ OWN = {
     )
     for trouble in TROUBLES
 }
-GRID = "--tasks ToyCorridor-v0 --algo sb-trpo cpo --num-seeds 1 --num-envs 4 --steps-per-epoch 300 --total-steps 9000"
+GRID = "--tasks ToyCorridor-v0 --algo sb-trpo cpo --num-seeds 1 --num-envs 4 --steps-per-epoch 300 --total-steps 4500"
 
 
 @dataclass(eq=False)
