@@ -17,9 +17,11 @@ import numpy as np
 from sbtrpo.errors import where_raised
 from tests.faults.commands import Hanging
 from tests.faults.judge import Lost
-from tests.faults.kinds import KINDS, NotRun, schedule
+from tests.faults.kinds import KINDS, Missed, NotRun, schedule
 from tests.faults.site import Round, Site
 
+ATTEMPTS = 5
+"""To hit a command before it is through."""
 OUTCOMES = ("survived", "lost", "not run")
 
 
@@ -27,20 +29,24 @@ def play(site: Site, number: int) -> tuple[str, str, str]:
     """Play a round; returns its kind, its outcome, and what there is to say."""
     kinds = schedule(site.seed)
     kind = kinds[number % len(kinds)]
-    folder = site.folder / f"round{number}"
-    folder.mkdir()
-    r = Round(site, number, folder, np.random.default_rng([site.seed, 2, number]))
-    try:
-        kind.suffer(r)
-    except NotRun as why:
-        return kind.name, "not run", str(why)
-    except Exception as loss:  # whatever it is, it is no survival
-        why = str(loss) if isinstance(loss, Lost | Hanging) else f"{loss!r} {where_raised(loss)}"
-        return kind.name, "lost", "\n    ".join([why, *r.story])
-    finally:
-        r.end()
-        shutil.rmtree(folder, ignore_errors=True)
-    return kind.name, "survived", ""
+    for attempt in range(ATTEMPTS):
+        folder = site.folder / f"round{number}-{attempt}"
+        folder.mkdir()
+        r = Round(site, number, folder, np.random.default_rng([site.seed, 2, number, attempt]))
+        try:
+            kind.suffer(r)
+        except Missed:
+            continue
+        except NotRun as reason:
+            return kind.name, "not run", str(reason)
+        except Exception as loss:  # whatever it is, it is no survival
+            why = str(loss) if isinstance(loss, Lost | Hanging) else f"{loss!r} {where_raised(loss)}"
+            return kind.name, "lost", "\n    ".join([why, *r.story])
+        finally:
+            r.end()
+            shutil.rmtree(folder, ignore_errors=True)
+        return kind.name, "survived", ""
+    return kind.name, "not run", f"the command was through before the fault came, {ATTEMPTS} times"
 
 
 def main() -> int:

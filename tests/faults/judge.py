@@ -29,9 +29,13 @@ class Lost(Exception):  # noqa: N818
 
 
 def contents(folder: Path) -> Contents:
-    """All files below a folder, but for notes on who works there."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.match(CLAIMS))
+    """All files below a folder, but for notes on who works there, and what a kill left unfinished."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not _is_passing(path))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+def _is_passing(path: Path) -> bool:
+    return path.name.startswith((UNFINISHED, ".old-")) or path.match(CLAIMS)
 
 
 def rows(run: Path) -> int:
@@ -121,7 +125,7 @@ def expect_readable(folder: Path, damaged: Collection[Path] = (), unfinished: bo
     Only right after a kill may there be files that somebody was about to write.
     """
     for path in sorted(folder.rglob("*")):
-        if path.name.startswith((UNFINISHED, ".old-")) or path.match(CLAIMS):
+        if _is_passing(path):
             if not unfinished:
                 raise Lost(f"{path} was left behind")
         elif path.is_file() and path not in damaged:

@@ -30,6 +30,10 @@ class NotRun(Exception):  # noqa: N818
     """A fault that cannot be brought about here; the message says why."""
 
 
+class Missed(Exception):  # noqa: N818
+    """The command was through before the fault came; the round is played again with other numbers."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of fault."""
@@ -68,8 +72,10 @@ def _moment(r: Round, changes: int) -> tuple[int, float]:
 
 
 def _expect_struck(ended: Ended, number: int) -> None:
-    """By its signal; Ctrl-C lets a command end by itself."""
-    if ended.status not in ({INTERRUPTED, 0} if number == signal.SIGINT else {-number, 0}):
+    """By its signal; Ctrl-C lets a command end by itself, in its last epoch with success."""
+    if ended.status == 0 and number != signal.SIGINT:
+        raise Missed
+    if ended.status not in ({INTERRUPTED, 0} if number == signal.SIGINT else {-number}):
         raise Lost(f"not ended by {signal.Signals(number).name}: {ended.words}")
     if "Traceback" in ended.output:
         raise Lost(f"more than a sentence: {ended.words}")
@@ -107,8 +113,7 @@ def _tear(r: Round) -> None:
     sizes = sorted({path.stat().st_size for path in r.site.whole(setup).rglob("*") if path.is_file()} - {0})
     size = int(r.rng.integers(sizes[r.rng.integers(len(sizes))]))
     ended = r.run(setup.arguments(run), [("limit_files", {"size": max(64, size), "deadly": True})])
-    if ended.status != -signal.SIGXFSZ:
-        raise Lost(f"not ended by the signal: {ended.words}")
+    _expect_struck(ended, signal.SIGXFSZ)
     judge.expect_kept(run, setup.every)
     r.finish(setup, run)
 
@@ -121,6 +126,8 @@ def _strike_benchmark(r: Round, *launcher: str) -> None:
     command, moment = r.start(arguments), time.monotonic() + float(r.rng.uniform(0.2, 0.9)) * seconds
     while command.running and time.monotonic() < moment:
         time.sleep(0.01)
+    if not command.running:
+        raise Missed
     if workers and (children := command.children()):
         os.kill(children[r.rng.integers(len(children))], signal.SIGKILL)
         ended = command.wait()  # it tries again
@@ -216,9 +223,10 @@ def _fill_disk(r: Round) -> None:
         run = place / "run"
         hooks: list[Hook] = [] if r.site.mounts else [("limit_files", {"size": 1 + space * 16})]
         ended = r.run(setup.arguments(run), hooks)
-        if ended.status != 0:  # with checkpoints that are further apart there may have been room
-            judge.expect_refusal(ended, str(place))
-            judge.expect_kept(run, setup.every)
+        if ended.status == 0:  # with checkpoints that are further apart there is more room
+            raise Missed
+        judge.expect_refusal(ended, str(place))
+        judge.expect_kept(run, setup.every)
         if r.site.mounts:
             r.change_disk(place, "size=64m")
         r.finish(setup, run)
@@ -234,8 +242,9 @@ def _fill_disk_of_reader(r: Round, reader: Reader) -> None:
         before = judge.contents(runs)
         hooks: list[Hook] = [] if r.site.mounts else [("limit_files", {"size": 1 + free * 16})]
         ended = _read(r, reader, place, *hooks)
-        if ended.status != 0:
-            judge.expect_refusal(ended, str(place))
+        if ended.status == 0 and "is not written" not in ended.output:
+            raise Missed
+        judge.expect_refusal(dataclasses.replace(ended, status=2), str(place))
         judge.expect_unchanged(runs, before, reader.writes)
         if r.site.mounts:
             r.change_disk(place, "size=64m")
@@ -383,19 +392,18 @@ def _spoil(r: Round) -> None:
 def _trouble(r: Round, trouble: str) -> None:
     """Foreign worlds begin anew when a run resumes: it is the run that resumes at the same place, to the last byte."""
     setup, run, twin = OWN[trouble], r.folder / "run", r.folder / "twin"
-    hook: Hook = ("be_impatient", {"seconds": 8.0})
     whole = r.site.whole(setup)
     if judge.last_row(whole)["faults"] < 1:
         raise Lost("metrics.csv counts no fault")
-    r.run(setup.arguments(run), [hook, strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
+    r.run(setup.arguments(run), [*setup.hooks, strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
     judge.expect_kept(run, setup.every)
     judge.expect_beginning(run, whole, judge.saved(run))
     if not (run / "config.toml").exists():
         return
     shutil.copytree(run, twin)
-    judge.expect_success(r.run(["resume", str(twin)], [hook]))
+    judge.expect_success(r.run(["resume", str(twin)], setup.hooks))
     judge.expect_beginning(twin, whole, judge.saved(run))
-    r.finish(setup, run, twin, [hook])
+    r.finish(setup, run, twin, setup.hooks)
 
 
 for _what, _rounds in (("raises", 4), ("exits", 4), ("hangs", 3)):

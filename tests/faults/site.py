@@ -25,7 +25,7 @@ FRESH = 0.1
 """The share of commands that are new processes from the first line on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setup:
     """Settings of a small run."""
 
@@ -34,8 +34,8 @@ class Setup:
     epochs: int
     every: int = 1
     """Epochs between the checkpoints of runs that suffer; a kill loses at most so many."""
-    exact: bool = True
-    """Whether a resumed run is the one that never stopped, byte for byte."""
+    hooks: tuple[Hook, ...] = ()
+    """What its commands need even where nothing happens to them."""
 
     def arguments(self, run: Path, every: int | None = None) -> list[str]:
         """The command that trains it."""
@@ -65,7 +65,7 @@ OWN = {
         trouble,
         f"tests.faults.worlds:{trouble.title()}-v0 --num-envs 4 --steps-per-epoch 64 --total-steps 512",
         8,
-        exact=False,
+        hooks=(("be_impatient", {"seconds": 8.0}),),
     )
     for trouble in TROUBLES
 }
@@ -95,13 +95,16 @@ class Site:
     def whole(self, setup: Setup) -> Path:
         """A run that nothing happened to, with a checkpoint after each epoch."""
         run = self.folder / "whole" / setup.name
-        judge.expect_success(self.run(setup.arguments(run, every=1), [("be_impatient", {"seconds": 8.0})]))
+        judge.expect_success(self.run(setup.arguments(run, every=1), setup.hooks))
         return run
 
     @functools.cache  # noqa: B019
     def changes(self, setup: Setup) -> int:
         """How often training changes something in its folder."""
-        return self.count(setup.arguments(self.folder / "counted" / setup.name), self.folder / "counted")
+        folder, into = self.folder / "counted", self.folder / "count"
+        hook: Hook = ("count_changes", {"folder": str(folder), "into": str(into)})
+        judge.expect_success(self.run(setup.arguments(folder / setup.name), [hook, *setup.hooks]))
+        return int(into.read_text())
 
     @functools.cache  # noqa: B019
     def half(self, setup: Setup) -> Path:
@@ -135,12 +138,6 @@ class Site:
         words = [word.format(runs=folder / "runs", out=folder / "out") for word in arguments]
         judge.expect_success(self.run(words))
         return folder, time.monotonic() - begun
-
-    def count(self, arguments: Sequence[str], folder: Path) -> int:
-        """How often a command changes something below a folder."""
-        into = self.folder / "count"
-        judge.expect_success(self.run(arguments, [("count_changes", {"folder": str(folder), "into": str(into)})]))
-        return int(into.read_text())
 
     def run(self, arguments: Sequence[str], hooks: Sequence[Hook] = ()) -> Ended:
         """Run a command to its end, outside any round."""
