@@ -20,12 +20,12 @@ class RunSettings:
     algo: str = "sb-trpo"
     """`sbtrpo algorithms` lists them; hyphens and underscores are alike. A method of your own is `module:Class` or
     `file.py:Class`."""
-    seed: int = setting(0, least=0, most=2**62, operational=True)  # it is part of the folder's name
-    num_envs: int = setting(20, least=1, most=100_000)
+    seed: int = setting(0, least=0, ceiling=2**62, operational=True)  # it is part of the folder's name
+    num_envs: int = setting(20, least=1, ceiling=100_000)
     """Worlds stepped together."""
-    steps_per_epoch: int = setting(20_000, least=1, most=100_000_000)
+    steps_per_epoch: int = setting(20_000, least=1, ceiling=100_000_000)
     """Environment steps between updates, over all worlds."""
-    total_steps: int = setting(20_000_000, least=1, most=10**12)
+    total_steps: int = setting(20_000_000, least=1, ceiling=10**12)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
     those of one constraint joined by a plus: hazards vases_contact+vases_velocity."""
@@ -35,22 +35,22 @@ class RunSettings:
     but left out of all rates and means."""
     gamma: float = setting(0.99, above=0, most=1, span="in (0, 1]")
     """Discount of reward and of cost."""
-    hidden: tuple[int, ...] = setting((64, 64), least=1, most=16_384)
+    hidden: tuple[int, ...] = setting((64, 64), least=1, ceiling=16_384)
     """Widths of the hidden layers, of policy and critics."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
     device: str = setting("cpu", operational=True)
     """Where the learner's tensors live: cpu or cuda."""
-    threads: int = setting(0, least=0, most=4096, operational=True)
+    threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
-    learner_threads: int = setting(0, least=0, most=4096, operational=True)
+    learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the update; 0 leaves PyTorch's choice. Take 1 where other processes need the cores, too: PyTorch's
     threads wait for each other, and on busy cores an update takes many times as long with two as with one."""
-    keep_last: int = setting(2, least=1, most=10**9, operational=True)
+    keep_last: int = setting(2, least=1, ceiling=10**9, operational=True)
     """Checkpoints kept from the end of the run."""
-    keep_every: int = setting(100, least=0, most=10**9, operational=True)
+    keep_every: int = setting(100, least=0, ceiling=10**9, operational=True)
     """One checkpoint in so many epochs is kept for good; 0 keeps none."""
-    checkpoint_every: int = setting(1, least=1, most=10**9, operational=True)
+    checkpoint_every: int = setting(1, least=1, ceiling=10**9, operational=True)
     """Epochs between checkpoints: a kill loses at most so many."""
 
     @property
