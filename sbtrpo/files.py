@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-from sbtrpo.errors import UserError, sentence
 
 UNFINISHED = ".tmp-"
 """Prefix of a file or folder that is being written; a kill may leave it behind."""
@@ -38,28 +33,7 @@ def check_writable(path: Path) -> None:
     """Refuse a file that cannot be written; asked before the work, so that nobody waits for this error."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     if not os.access(folder, os.W_OK):
-        raise UserError(f"{folder} is read-only; name another place for {path.name} with --out")
-
-
-MOST_SETTINGS = 1_000_000
-"""Bytes of the largest TOML file that is read; nobody writes so many settings."""
-MOST_NESTED = 100
-"""Parts of the longest key there."""
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The content of a TOML file; a ValueError says in one sentence why it cannot be read."""
-    with path.open("rb") as file:
-        content = file.read(MOST_SETTINGS + 1)
-    if len(content) > MOST_SETTINGS:
-        raise ValueError(f"{path} is too long for a file of settings, which has at most {MOST_SETTINGS:,} bytes")
-    try:
-        # The parser's time grows with the square of a dotted key's parts.
-        if any(part.count(b".") > MOST_NESTED for part in re.split(rb"[,=\n\[\]{}]", content)):
-            raise ValueError(f"a key has more than {MOST_NESTED} parts")
-        return tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not TOML: {sentence(error)}") from error
+        raise PermissionError(f"{folder} is read-only; name another place for {path.name} with --out")
 
 
 def write_synced(path: Path, content: bytes) -> None:

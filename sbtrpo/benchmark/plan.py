@@ -28,13 +28,14 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
+from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import cost_names
 from sbtrpo.errors import sentence
-from sbtrpo.files import read_toml, write_atomically
+from sbtrpo.files import write_atomically
 from sbtrpo.runs.folder import default_path, method_file, read_run
 
 SEED_STRIDE = 1000

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from sbtrpo.files import read_toml
+from sbtrpo.config.toml import read_toml
 
 
 @dataclass(frozen=True)

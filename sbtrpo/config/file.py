@@ -8,9 +8,10 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
+from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import TrainConfig, all_settings
 from sbtrpo.errors import sentence
-from sbtrpo.files import read_toml, write_atomically
+from sbtrpo.files import write_atomically
 
 
 def write_config(path: Path, config: TrainConfig) -> None:

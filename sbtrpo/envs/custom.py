@@ -18,11 +18,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+from sbtrpo.config.toml import read_toml
 from sbtrpo.envs import spec as s
 from sbtrpo.envs.robots import ROBOTS
 from sbtrpo.envs.spec import Group, NavigationSpec, Objective, Rectangle
 from sbtrpo.errors import sentence
-from sbtrpo.files import read_toml
 
 OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 MAX_COUNT = 1000
