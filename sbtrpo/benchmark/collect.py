@@ -4,6 +4,8 @@ A row is an epoch of a run. Columns are:
 
 - `run` (its folder, below the root), `task`, `algo`, `seed`, `complete` (whether it ran to its end), `epochs` (of the
   whole run), and `total_steps`, `beta`, `cost_limit`, `advantage`, `solver` and `fidelity`, as the run had them;
+- a task in a TOML file is called by its `id`, wherever the file lay; where runs had different files of one id, what
+  tells these apart stands behind it, as in `Maze-v0@3f2a9c1b20aa`;
 - `method_version`, where runs have different methods that `algo` calls the same, such as versions of a user's file;
 - every other setting that is not the method's default in all runs, by its name (`config_<name>` where metrics.csv has
   that name, too);
@@ -30,7 +32,14 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.benchmark.columns import VERSION, ambiguous_labels, constraint_metrics, constraint_names, label
+from sbtrpo.benchmark.columns import (
+    VERSION,
+    ambiguous_labels,
+    constraint_metrics,
+    constraint_names,
+    label,
+    task_names,
+)
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
@@ -88,6 +97,7 @@ def collect(root: str | Path) -> Collected:
         name = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
         try:
             config = read_run(path)
+            config.in_effect()  # its copies of files must be readable, too
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
             states.pop(name, None)
@@ -97,11 +107,12 @@ def collect(root: str | Path) -> Collected:
     if not states and not unreadable:
         raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
     configs = [config for _, _, config in runs]
-    varied, ambiguous = _varied(configs), ambiguous_labels(configs)
+    varied, ambiguous, tasks = _varied(configs), ambiguous_labels(configs), task_names(configs)
     tables = []
     for name, path, config in runs:
         try:
-            facts = _facts(name, config, states[name] == "done", ambiguous)
+            task = tasks[config.task_entry.identity]
+            facts = _facts(name, task, config, states[name] == "done", ambiguous)
             tables.append(_run_table(path, facts, config, varied))
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
@@ -167,12 +178,12 @@ def _varied(configs: Sequence[TrainConfig]) -> list[str]:
     return sorted(changed - {*_KEYS, "seed", *_ALWAYS})
 
 
-def _facts(name: str, config: TrainConfig, complete: bool, ambiguous: Collection[str]) -> dict[str, Any]:
+def _facts(name: str, task: str, config: TrainConfig, complete: bool, ambiguous: Collection[str]) -> dict[str, Any]:
     """What every table says of a run."""
     algo = label(config)
     facts = {
         "run": name,
-        "task": config.task,
+        "task": task,
         "algo": algo,
         "seed": config.seed,
         "complete": complete,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -63,3 +64,10 @@ def ambiguous_labels(configs: Iterable[TrainConfig]) -> set[str]:
     for config in configs:
         identities.setdefault(label(config), set()).add(catalogue.method(config.algo).identity)
     return {name for name, methods in identities.items() if len(methods) > 1}
+
+
+def task_names(configs: Iterable[TrainConfig]) -> dict[str, str]:
+    """What the table calls tasks, by identity: their ids; where several have one id, a version is behind it."""
+    labels = {entry.identity: entry.label for entry in (config.task_entry for config in configs)}
+    alone = {label for label, count in Counter(labels.values()).items() if count == 1}
+    return {identity: label if label in alone else identity for identity, label in labels.items()}

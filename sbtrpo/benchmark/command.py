@@ -17,7 +17,7 @@ from rich.table import Table
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_methods
+from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
@@ -83,7 +83,7 @@ def benchmark(
         open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
         most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
         where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
-    configs = with_kept_methods(configs, out)
+    configs = with_kept_files(configs, out)
     scheduler = Scheduler(configs, out, where, retries, pack, BenchmarkView(quiet, console))
     write_manifest(plan.name, configs, out)
     try:

@@ -194,7 +194,7 @@ class Learner:
         self.folder, self._log = folder, log
         self.failed = False
         config = folder.config
-        title = f"{label(config)} on {config.task}, seed {config.seed}, in a pack"
+        title = f"{label(config)} on {config.task_entry.label}, seed {config.seed}, in a pack"
         self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)
@@ -229,6 +229,8 @@ class Learner:
             self.display.warn(sentence)
         if not self.recorder.close():
             self.display.say(f"stopped after epoch {self.trainer.epoch}")
+        for warning in self.recorder.warnings():
+            self.display.say(warning)
         self._log.flush()
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
@@ -110,11 +112,10 @@ class Plan:
 
     def runs(self) -> list[TrainConfig]:
         """All runs, each once: a setting that does not concern an algorithm makes no further runs of it."""
-        runs: dict[tuple[str, str, int, str], TrainConfig] = {}
+        runs: dict[tuple[int, str], TrainConfig] = {}
         for block in self.blocks:
             for config in _product(block):
-                identity = catalogue.method(config.algo).identity  # one file may have several paths
-                runs.setdefault((config.task, identity, config.seed, config.digest()), config)
+                runs.setdefault((config.seed, json.dumps(config.in_effect())), config)  # a file may have several paths
         for config in runs.values():
             if not is_foreign(config.task):  # what another package calls its environments only that package knows
                 constraints = make_constraints(config.constraints, cost_names(get_spec(config.task)))
@@ -129,7 +130,9 @@ def run_path(root: str | Path, config: TrainConfig) -> Path:
     """
     path = default_path(config, root)
     if not path.exists():
-        for other in sorted(path.parent.glob(f"seed{config.seed}-*")):
+        # They also called a task in a file by the file's name.
+        beside = Path(root).glob(f"*/{config.label}") if is_task_file(config.task) else [path.parent]
+        for other in sorted(run for folder in beside for run in folder.glob(f"seed{config.seed}-*")):
             if _holds(other, config):
                 return other
     return path
@@ -142,24 +145,37 @@ def _holds(folder: Path, config: TrainConfig) -> bool:
         return False
 
 
-def with_kept_methods(configs: Sequence[TrainConfig], root: Path) -> list[TrainConfig]:
-    """The runs with copies of their methods' files, in `methods` below the root.
+def with_kept_files(configs: Sequence[TrainConfig], root: Path) -> list[TrainConfig]:
+    """The runs with copies of their methods' and tasks' files, in `methods` and `tasks` below the root.
 
     A user may edit or delete a file while runs train with it; and every node of a cluster sees the copies.
     """
-    return [_with_kept_method(config, root / "methods") for config in configs]
+    return [_with_kept_task(_with_kept_method(config, root / "methods"), root / "tasks") for config in configs]
 
 
 def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
     file = method_file(config)
     if file is None:
         return config
-    entry, content = catalogue.method(config.algo), file.read_bytes()
-    copy = (folder / f"{entry.label}-{entry.version}.py").resolve()
+    entry = catalogue.method(config.algo)
+    copy = _kept(file, folder / f"{entry.label}-{entry.version}.py")
+    return config.replace(algo=f"{copy}:{config.algo.rpartition(':')[2]}")
+
+
+def _with_kept_task(config: TrainConfig, folder: Path) -> TrainConfig:
+    if not is_task_file(config.task):
+        return config
+    entry = config.task_entry
+    return config.replace(task=str(_kept(Path(config.task), folder / f"{entry.label}-{entry.version}.toml")))
+
+
+def _kept(file: Path, copy: Path) -> Path:
+    """A copy of a file, made unless it is there; its absolute path."""
+    content, copy = file.read_bytes(), copy.resolve()
     if not copy.exists() or copy.read_bytes() != content:
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(copy, content, alone=False)  # two commands may begin at once
-    return config.replace(algo=f"{copy}:{config.algo.rpartition(':')[2]}")
+    return copy
 
 
 # ---- settings to axes --------------------------------------------------------------------------------------------

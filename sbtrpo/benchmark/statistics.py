@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -20,6 +19,8 @@ MethodKey = TypeVar("MethodKey", bound=Hashable)
 """What identifies a method and its settings: a name or a `Variant`."""
 RESAMPLES = 2000
 _TRIM = 0.25
+MOST_SETS = 5_000
+"""Sets of tasks from which the search for the largest table goes on; 2^12 are all that twelve methods can share."""
 
 
 def interquartile_mean(scores: Floats) -> Floats:
@@ -124,7 +125,8 @@ def final_values(courses: Iterable[Floats], last_epochs: int) -> Floats:
 def common_tasks(tasks: Mapping[MethodKey, Collection[str]]) -> tuple[list[MethodKey], list[str]]:
     """Which methods can be compared on which tasks: the largest table of methods and tasks without a gap.
 
-    Of two tables of the same size, the one with more tasks wins. Methods without a common task cannot be compared.
+    Of two tables of the same size, the one with more tasks wins, then the one whose methods are named first. Methods
+    without a common task cannot be compared.
 
     >>> common_tasks({"a": ["x", "y", "z"], "b": ["x", "y", "z"], "c": ["y", "z"], "d": ["z"]})
     (['a', 'b'], ['x', 'y', 'z'])
@@ -132,13 +134,42 @@ def common_tasks(tasks: Mapping[MethodKey, Collection[str]]) -> tuple[list[Metho
     (['a', 'b', 'c'], ['x', 'y'])
     """
     covered = {method: set(names) for method, names in tasks.items() if names}
-    pairs = combinations(covered.values(), 2)
-    shared = [one & other for one, other in pairs] if len(covered) > 1 else list(covered.values())
-    tables = [([method for method in covered if names <= covered[method]], names) for names in shared if names]
+    names = sorted(set().union(*covered.values()))
+    rows = [sum(1 << k for k, name in enumerate(names) if name in has) for has in covered.values()]
+    tables = [(-shared.bit_count(), _owners(shared, rows), shared) for shared in _largest_shared(rows)]
     if not tables:
         return [], []
-    methods, names = max(tables, key=lambda table: (len(table[0]) * len(table[1]), len(table[1])))
-    return methods, sorted(names)
+    _, owners, shared = min(tables)
+    return [list(covered)[k] for k in owners], [name for k, name in enumerate(names) if shared >> k & 1]
+
+
+def _owners(tasks: int, rows: Sequence[int]) -> list[int]:
+    return [k for k, row in enumerate(rows) if tasks & ~row == 0]
+
+
+def _largest_shared(rows: Sequence[int]) -> list[int]:
+    """The sets of tasks that make the largest tables with the methods that have them: with two, if there are two.
+
+    A set, such as the tasks of a method, is a number with a bit for each task. All that methods share come about by
+    taking in one method after the other. A set is dropped if no table as large as one that was found can come of it:
+    r methods that have k of its tasks each give at most r * k cells. If more than `MOST_SETS` are left, those that may
+    give most go on; this takes more than twelve methods and tasks, and gaps without any pattern.
+    """
+    found: dict[int, int] = {}
+    """By set, the cells of its table."""
+    most: dict[int, int] = {}
+    """By set, the cells of the largest table that may come of it."""
+    largest = 1
+    for row in sorted(set(rows), key=lambda row: (-row.bit_count(), row)):
+        for tasks in {row, *(row & other for other in most)} - most.keys():
+            counts = sorted(((tasks & other).bit_count() for other in rows), reverse=True)
+            most[tasks] = max(place * count for place, count in enumerate(counts, start=1))
+            if (owners := len(_owners(tasks, rows))) >= min(2, len(rows)):
+                found[tasks] = owners * tasks.bit_count()
+                largest = max(largest, found[tasks])
+        hopeful = sorted((-cells, tasks) for tasks, cells in most.items() if cells >= largest)
+        most = {tasks: -cells for cells, tasks in hopeful[:MOST_SETS]}
+    return [tasks for tasks, cells in found.items() if cells == largest]
 
 
 def scaled(scores: Mapping[MethodKey, Mapping[str, Floats]]) -> dict[MethodKey, dict[str, Floats]]:

@@ -20,6 +20,7 @@ from typing import Self
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import FAILURE, is_done
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.runs.claims import Busy
 from sbtrpo.runs.folder import RunFolder, method_file
 
@@ -56,9 +57,10 @@ class Job:
 
 
 def _placed(config: TrainConfig) -> dict[str, str]:
-    """The method of a run whose method is in a file, by the file's absolute path."""
+    """The method and the task of a run that are in files, by the files' absolute paths."""
     file = method_file(config)
-    return {} if file is None else {"algo": f"{file.resolve()}:{config.algo.rpartition(':')[2]}"}
+    method = {} if file is None else {"algo": f"{file.resolve()}:{config.algo.rpartition(':')[2]}"}
+    return {**method, "task": str(Path(config.task).resolve())} if is_task_file(config.task) else method
 
 
 def environment() -> dict[str, str]:

@@ -142,7 +142,7 @@ def evaluate(
         out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation
+    from sbtrpo.runs import evaluation, judgement
 
     if out is not None:
         check_writable(out)
@@ -154,6 +154,8 @@ def evaluate(
         print(text)
     else:
         Console().print(_evaluation_table(result))
+        if judgement.is_below_zero(result.reward, result.safe_reward):
+            print(judgement.BELOW_ZERO)
     if json_only and out is None:
         return
     target = out or run / "evaluation.json"
@@ -182,6 +184,8 @@ def _evaluation_table(result: Evaluation) -> Table:
     table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
     table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
     table.add_row("safe reward", f"{result.safe_reward:.3f}")
+    if result.safe_episodes_reward is not None:
+        table.add_row("reward of safe episodes", f"{result.safe_episodes_reward:.3f}")
     table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
     for name, alone in result.constraints.items():
         low, high = alone["safety_probability_interval"]
@@ -277,6 +281,8 @@ def report(
         print(note)
     for sentence in written.alarms:
         print(f"sbtrpo: {sentence}", file=sys.stderr)
+    for warning in written.warnings:
+        print(warning)
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import TrainConfig, all_settings
 from sbtrpo.errors import sentence
@@ -22,7 +23,7 @@ def write_config(path: Path, config: TrainConfig) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
+def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
     Earlier versions also wrote settings of other methods there, which had no effect and are left out.
@@ -30,11 +31,14 @@ def read_config(path: Path, method_file: Path | None = None) -> TrainConfig:
     Args:
         path: of the file.
         method_file: where the method is, in place of the Python file that the settings name.
+        task_file: likewise the task, in place of a TOML file.
     """
     content = read_toml(path)
     try:
         if method_file is not None:
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
+        if task_file is not None and is_task_file(str(content.get("task"))):
+            content["task"] = str(task_file)
         known = all_settings(catalogue.method(content.get("algo", RunSettings.algo)))
         unknown = [name for name in content if name not in known and not catalogue.owners(name)]
         if not unknown:

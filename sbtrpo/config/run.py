@@ -10,6 +10,9 @@ from sbtrpo.config.settings import Fidelity, setting
 Faulted: TypeAlias = Literal["unsafe", "apart"]
 """What episodes count as that a fault has cut."""
 
+SMALL_EPOCH = 65_536
+"""Up to so many steps an epoch's update has one thread, unless another number is asked for."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -44,14 +47,20 @@ class RunSettings:
     threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
     learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)
-    """Threads of the update; 0 leaves PyTorch's choice. Take 1 where other processes need the cores, too: PyTorch's
-    threads wait for each other, and on busy cores an update takes many times as long with two as with one."""
+    """Threads of the update; 0 takes one where an epoch has at most 65,536 steps, and PyTorch's choice where it has
+    more. Last digits depend on how work is split among threads, so a run of small epochs has the same numbers on any
+    number of cores. On idle cores more threads are faster; on busy ones they wait for each other."""
     keep_last: int = setting(2, least=1, ceiling=10**9, operational=True)
     """Checkpoints kept from the end of the run."""
     keep_every: int = setting(100, least=0, ceiling=10**9, operational=True)
     """One checkpoint in so many epochs is kept for good; 0 keeps none."""
     checkpoint_every: int = setting(1, least=1, ceiling=10**9, operational=True)
     """Epochs between checkpoints: a kill loses at most so many."""
+
+    @property
+    def update_threads(self) -> int:
+        """Threads of the update; 0 for PyTorch's choice."""
+        return self.learner_threads or (1 if self.steps_per_epoch <= SMALL_EPOCH else 0)
 
     @property
     def epochs(self) -> int:

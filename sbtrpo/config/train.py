@@ -12,6 +12,7 @@ from typing import Any
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, MethodSettings, declared
+from sbtrpo.config.tasks import TaskEntry, task_entry
 
 
 @dataclass(frozen=True, init=False)
@@ -40,6 +41,7 @@ class TrainConfig(RunSettings):
                 raise ValueError(no_such_setting(name, entry))
         given = {name: known[name].checked(value) for name, value in given.items()}
         given |= {"algo": entry.name} if "algo" in given else {}
+        given |= {"task": given["task"].removeprefix("sbtrpo:")} if "task" in given else {}
         run = {name: given.get(name, item.default) for name, item in declared(RunSettings).items()}
         for name, value in {**run, "algo": entry.name}.items():
             object.__setattr__(self, name, value)
@@ -71,6 +73,11 @@ class TrainConfig(RunSettings):
         """What titles, tables and folders call the method."""
         return catalogue.method(self.algo).label
 
+    @property
+    def task_entry(self) -> TaskEntry:
+        """What titles, tables and folders call the task, and what tells it from others."""
+        return task_entry(self.task)
+
     def settings(self) -> dict[str, Any]:
         """Every setting by its name, the run's and the method's."""
         run = {name: getattr(self, name) for name in declared(RunSettings)}
@@ -81,12 +88,13 @@ class TrainConfig(RunSettings):
         return self.settings().get(name)
 
     def in_effect(self) -> dict[str, Any]:
-        """The settings that shape what the run computes, but for the seed."""
+        """The settings that shape what the run computes, but for the seed; files count by their content."""
         entry = catalogue.method(self.algo)
         rules = {name: item.rule for name, item in all_settings(entry).items()}
+        identities = {"task": self.task_entry.identity, "algo": entry.identity}
         return {
-            name: entry.identity if name == "algo" else value
-            for name, value in self.settings().items()
+            name: value
+            for name, value in {**self.settings(), **identities}.items()
             if not rules[name].operational and self.method.in_effect(rules[name].needs)
         }
 

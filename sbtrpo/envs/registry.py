@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import hashlib
+import json
 from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any, TypeAlias
@@ -71,6 +74,15 @@ def get_spec(task: TaskLike) -> TaskSpec:
     near = difflib.get_close_matches(name, _TASKS, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`sbtrpo tasks` lists all of them"
     raise ValueError(f"unknown task {name!r}; {hint}")
+
+
+def id_and_version(task: TaskLike) -> tuple[str, str]:
+    """A task's id, and letters that tell it from other tasks of that id; none for a registered task."""
+    spec = get_spec(task)
+    if spec.id in _TASKS:
+        return spec.id, ""
+    content = json.dumps(dataclasses.asdict(spec), sort_keys=True)
+    return spec.id, hashlib.sha256(content.encode()).hexdigest()[:12]
 
 
 def _unless_taken(spec: NavigationSpec) -> NavigationSpec:

@@ -16,7 +16,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.errors import UserError, where_raised
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.training import Trainer, keeping_threads
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
 
@@ -70,14 +70,12 @@ class Tryout:
 
     def run(self) -> None:
         """Everything, as far as it gets."""
-        threads = torch.get_num_threads()
         try:
-            self._try()
+            with keeping_threads():
+                self._try()
         except Exception as error:
             cause = error.__cause__ or error
             self.tell("error", f"an update raised {type(cause).__name__}: {cause}", where_raised(cause))
-        finally:
-            torch.set_num_threads(threads)
 
     def _try(self) -> None:
         trainer = Watched(self.config, self)

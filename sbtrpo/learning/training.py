@@ -42,6 +42,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder, default_path
+from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
 
 SKIPS_TO_STOP = 10
 
@@ -78,8 +79,8 @@ class Trainer:
     def __init__(self, config: TrainConfig) -> None:
         self.config, settings = config, config.method
         _check_device(config.device)
-        if config.learner_threads:
-            torch.set_num_threads(config.learner_threads)
+        if config.update_threads:
+            torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads)
@@ -289,6 +290,17 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+@contextlib.contextmanager
+def keeping_threads() -> Iterator[None]:
+    """PyTorch's threads belong to the process, and a run sets their number: as many afterwards as before."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@keeping_threads()
 def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -310,6 +322,7 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
         return _run(trainer, folder, quiet)
 
 
+@keeping_threads()
 def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped."""
     with RunFolder.open(run, wandb=wandb) as folder:
@@ -388,9 +401,14 @@ class Recorder:
     def _save(self) -> None:
         done = self.trainer.epoch
         self.folder.flush_episodes()
-        state = {**self.trainer.state_dict(), "tables": self.folder.digests()}
-        self._store.save(done, state, score=self._row["safe_reward"])
+        score = merit(self._row["safety_probability"], self._row["safe_reward"])
+        self._store.save(done, {**self.trainer.state_dict(), "tables": self.folder.digests()}, score)
         self._saved = done
+
+    def warnings(self) -> list[str]:
+        """What a reader of the last epoch's numbers should know."""
+        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
+        return [BELOW_ZERO] if below_zero else []
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -413,7 +431,7 @@ class Recorder:
 def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
-    title = f"{config.label} on {config.task}, seed {config.seed}"
+    title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
         for note in [*config.notes(), *(notes or [])]:
@@ -428,6 +446,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             trainer.check()
         if sentence := recorder.alarm():
             display.warn(sentence)
+        for warning in recorder.warnings():
+            display.say(warning)
         if not recorder.close():
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
     return folder.path

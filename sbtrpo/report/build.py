@@ -44,6 +44,8 @@ class Report:
     skipped: list[Skipped] = field(default_factory=list)
     alarms: list[str] = field(default_factory=list)
     """What must not be overlooked, such as many episodes that faults have cut."""
+    warnings: list[str] = field(default_factory=list)
+    """What a reader must know to judge its numbers."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ def build(
     out = Path(out)
     runs = read_runs(table)
     runs.notes[:0] = notes
-    report = Report(out / "index.html", alarms=runs.alarms)
+    report = Report(out / "index.html", alarms=runs.alarms, warnings=runs.warnings())
+    runs.notes += report.warnings
     written_tables = _write_tables(runs, out, report)
     drawn = _write_figures(runs, out, report)
     if comparisons := compare.comparisons(runs):
@@ -148,8 +151,8 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("table over tasks", partial(tables.overall, runs)),
         ("table of cost limits", partial(tables.cost_limit, runs)),
         ("table of advantage estimates", partial(tables.advantage, runs)),
-        ("table of other methods and settings, safety", partial(tables.others, runs, "safety")),
-        ("table of other methods and settings, reward", partial(tables.others, runs, "reward")),
+        ("table of other settings, safety", partial(tables.others, runs, "safety")),
+        ("table of other settings, reward", partial(tables.others, runs, "reward")),
         *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),

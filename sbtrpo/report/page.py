@@ -20,11 +20,10 @@ from typing import Any
 
 from sbtrpo.benchmark.columns import constraint_metrics
 from sbtrpo.report import compare, paper
-from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import Cell, Table, number_texts
 from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, rivals
 from sbtrpo.report.style import look
-from sbtrpo.report.tables import basis
+from sbtrpo.report.tables import basis, pair_cells
 from sbtrpo.report.variants import Variant
 
 POINTS = 160
@@ -123,7 +122,13 @@ def page_data(
         "basis": _basis(runs),
         "alarms": runs.alarms,
         "tasks": [
-            {"id": task, "title": paper.task_title(task), "best": best[task][0], "safest": best[task][1]}
+            {
+                "id": task,
+                "title": paper.task_title(task),
+                "best": best[task][0],
+                "safest": best[task][1],
+                "belowZero": task in runs.below_zero,
+            }
             for task in runs.tasks
         ],
         "methods": _methods(runs),
@@ -160,23 +165,17 @@ def page_data(
 
 
 def winners(runs: Runs, task: str) -> tuple[list[str], list[str]]:
-    """The methods with the most safe reward and the safest methods: those that are bold in the main table."""
-    pairs: dict[Variant, Pair] = {}
-    for variant in rivals(runs):
-        reward, safety = (runs.pooled(task, variant, metric) for metric in ("safe_reward", "safety_probability"))
-        if reward is not None and safety is not None:
-            first, second = (float(number_texts(e.mean, e.std)[0]) for e in (reward, safety))
-            pairs[variant] = Pair(first, second, second)
-    marked = marks(pairs, lower_is_better=False)
-    best = [variant.title for variant, mark in marked.items() if mark.bold_reward]
-    return best, [variant.title for variant, mark in marked.items() if mark.bold_second]
+    """The best methods and the safest ones: those that are bold in the main table."""
+    cells = pair_cells(runs, task, rivals(runs), "safety", runs.pooled)
+    best = [variant.title for variant, (reward, _) in cells.items() if reward.bold]
+    return best, [variant.title for variant, (_, safety) in cells.items() if safety.bold]
 
 
 def lead(best: Mapping[str, tuple[list[str], list[str]]], methods: Sequence[str]) -> str:
     """Which method is best, in a sentence or two.
 
     >>> lead({"a": (["X"], ["X"]), "b": (["X"], ["Y"]), "c": ([], [])}, ["X", "Y"])
-    'X earns the most safe reward in 2 of 3 tasks. On one task no method is safe in half of its episodes.'
+    'X is best in 2 of 3 tasks. On one task no method is safe in half of its episodes.'
     """
     if not best:
         return "There are no runs yet."
@@ -189,10 +188,7 @@ def lead(best: Mapping[str, tuple[list[str], list[str]]], methods: Sequence[str]
     most = max(counts.values())
     leaders = [name for name, count in counts.items() if count == most]
     where = f"in {most} of {total}"
-    if len(leaders) > 1:
-        text = f"{_and(leaders)} earn the most safe reward, each {where}"
-    else:
-        text = f"{leaders[0]} earns the most safe reward {where}"
+    text = f"{_and(leaders)} are best, each {where}" if len(leaders) > 1 else f"{leaders[0]} is best {where}"
     rest = [f"{name} in {count}" for name, count in counts.most_common() if count < most]
     text += f", {_and(rest)}." if rest else "."
     if unsafe := sum(not names for names, _ in best.values()):
@@ -218,6 +214,8 @@ def _basis(runs: Runs) -> str:
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
         f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
         " epochs of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward."
+        " The best method has the most safe reward of those that are safe in at least half of their episodes; where"
+        " these earn none, safety comes first, then the reward of safe episodes."
         + (f" Not the default: {'; '.join(not_default)}." if not_default else "")
     )
 

@@ -13,8 +13,9 @@ from sbtrpo.report.runs import Estimate
 PLUS_MINUS = " ± "
 LEGEND = (
     "Bold: best value of a task (of rewards, among methods with a safety probability of at least 0.5; of the others,"
-    " among methods with a positive reward). Italic: safety probability below 0.5. Red: negative reward."
-    " Grey: another method is at least as good in both."
+    " among methods with a positive reward, if there are any; where no method that is safe enough has a safe reward"
+    " above 0, the safest, and of those alike in safety the one whose safe episodes earn most). Italic: safety"
+    " probability below 0.5. Red: negative reward. Grey: another method is at least as good in both."
 )
 MOST_DECIMALS = 5
 ROWS_A_PAGE = 50

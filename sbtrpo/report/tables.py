@@ -47,7 +47,7 @@ class PairRow:
 
 
 def main(runs: Runs, half: str) -> Table:
-    """The paper's methods on all tasks: one half of the main table, pooled over the last epochs and all seeds."""
+    """All methods that compete, on all tasks: one half of the main table, pooled over the last epochs and all seeds."""
     return _main_table(
         runs, half, "main", "", f"Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together."
     )
@@ -61,9 +61,9 @@ def main_across_seeds(runs: Runs, half: str) -> Table:
 
 def _main_table(runs: Runs, half: str, name: str, how: str, values: str, get: Get | None = None) -> Table:
     what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
-    rows = [PairRow([Cell(variant.title)], variant) for variant in _main_variants(runs)]
+    rows = [PairRow([Cell(variant.title)], variant) for variant in rivals(runs)]
     if not rows:
-        raise Missing("no runs of the paper's methods at cost limit 0 and with their own settings")
+        raise Missing("no runs at cost limit 0")
     return _pair_table(f"{name}_{half}", f"Final {what}{how}", rows, runs, half, caption=f"{values} {LEGEND}", get=get)
 
 
@@ -127,29 +127,25 @@ def advantage(runs: Runs) -> Table:
 
 
 def others(runs: Runs, half: str) -> Table:
-    """What the paper's tables do not have: other methods, other settings; beside SB-TRPO."""
-    known = set(_main_variants(runs))
+    """What no other table has: settings that are not a method's own; beside SB-TRPO."""
+    known = set(rivals(runs))
     known |= {v for v in runs.variants if v.differs_in("cost_limit")}
     known |= {v for v in runs.variants if v.algo in ("sb-trpo_critic", "sb-trpo_rcritic")}
     extra = [variant for variant in runs.variants if variant not in known]
     if not extra:
-        raise Missing("no runs of methods or settings beyond the paper's tables")
+        raise Missing("no runs with settings beyond the other tables")
     tasks = [task for task in runs.tasks if any(runs.of(task, variant) for variant in extra)]
     rows = [variant for variant in (Variant("sb-trpo"),) if variant in runs.variants] + extra
     what = {"safety": "safe reward and safety probability", "reward": "reward and cost"}[half]
     return _pair_table(
         f"others_{half}",
-        f"Other methods and settings: {what}",
+        f"Other settings: {what}",
         [PairRow([Cell(variant.title)], variant) for variant in rows],
         runs,
         half,
         caption=LEGEND,
         tasks=tasks,
     )
-
-
-def _main_variants(runs: Runs) -> list[Variant]:
-    return [variant for variant in runs.variants if variant.plain and variant.algo in paper.METHODS]
 
 
 def _pair_table(
@@ -243,6 +239,8 @@ def overall(runs: Runs) -> Table:
         f" {LAST_EPOCHS} epochs; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
         " is bold."
     )
+    if misled := [title for title in tasks if title in map(paper.task_title, runs.below_zero)]:
+        caption += f" On {', '.join(misled)} some safe rewards are below 0, where violations raise them."
     if left_out := [variant.title for variant in runs.variants if variant not in result.methods]:
         caption += f" Left out, since not run on all of these tasks: {'; '.join(left_out)}."
     return Table(

@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 
 from sbtrpo.errors import UserError
 from sbtrpo.files import UNFINISHED, Guard, sync_folder, unguarded, write_synced
+from sbtrpo.runs.judgement import Merit, merit_of_safe_reward
 
 VERSION = 1
 ARRAYS, STRUCTURE = "state.safetensors", "state.json"
@@ -259,8 +260,8 @@ class CheckpointStore:
     """The checkpoints of one run: a folder with `epoch-000123` and so on.
 
     The store keeps the last `keep_last`, those whose epoch is a multiple of `keep_every` (0: none of these), and the
-    best one. The best has the highest score; of two equal scores the later counts. Each score is stored in its
-    checkpoint, so that no separate index can be out of date.
+    best one. The best has the highest score, a `Merit`; of two equal scores the later counts. Each score is stored in
+    its checkpoint, so that no separate index can be out of date. Earlier versions stored the safe reward.
     """
 
     def __init__(self, folder: Path, keep_last: int = 2, keep_every: int = 100, guard: Guard = unguarded) -> None:
@@ -274,13 +275,12 @@ class CheckpointStore:
         self.keep_last, self.keep_every = keep_last, keep_every
         self._scores = {epoch: _score(path) for epoch, path in self._paths().items()}
 
-    def save(self, epoch: int, state: Mapping[Any, Any], score: float | None = None) -> Path:
+    def save(self, epoch: int, state: Mapping[Any, Any], score: Merit | float | None = None) -> Path:
         """Write the checkpoint of an epoch, then remove those that are no longer kept."""
         if epoch < 0:
             raise ValueError(f"epoch must be at least 0, got {epoch}")
-        score = None if score is None else float(score)
         path = save(self.folder / f"epoch-{epoch:06d}", {"epoch": epoch, "score": score, "state": state}, self._guard)
-        self._scores[epoch] = score
+        self._scores[epoch] = _as_merit(score)
         self.prune()
         return path
 
@@ -333,7 +333,7 @@ class CheckpointStore:
     @property
     def best(self) -> int | None:
         """The epoch with the highest score; None if no checkpoint has one."""
-        scored = [(s, e) for e, s in self._scores.items() if s is not None and not math.isnan(s)]
+        scored = [(score, epoch) for epoch, score in self._scores.items() if score is not None]
         return max(scored)[1] if scored else None
 
     def _kept(self) -> set[int]:
@@ -367,13 +367,22 @@ class CheckpointStore:
                 path.rename(original)
 
 
-def _score(path: Path) -> float | None:
+def _score(path: Path) -> Merit | None:
     try:
         structure, _ = _read_structure(path)
-        score = _decode(structure["score"], {})
-    except (DamagedCheckpoint, KeyError, TypeError):
+        return _as_merit(_decode(structure["score"], {}))
+    except (DamagedCheckpoint, KeyError, TypeError, ValueError):
         return None
-    return float(score) if isinstance(score, int | float) else None
+
+
+def _as_merit(score: Any) -> Merit | None:
+    """A score as it can be compared; None for what is none."""
+    if isinstance(score, int | float):
+        return None if math.isnan(score) else merit_of_safe_reward(float(score))
+    if not isinstance(score, tuple) or any(math.isnan(part) for part in score):
+        return None
+    rank, first, second = map(float, score)
+    return rank, first, second
 
 
 def _state(path: Path) -> dict[str, Any]:

@@ -46,6 +46,8 @@ class Evaluation:
     """Clopper and Pearson's one-sided upper bound at 95 %."""
     safe_reward: float
     """Mean reward, unsafe episodes counting 0."""
+    safe_episodes_reward: float | None
+    """Mean reward of the safe episodes; None where there is none."""
     length: float
     faults: int
     """Worlds that failed while the episodes were played."""
@@ -131,9 +133,9 @@ def evaluate(
         played = {name: values[~cut] for name, values in played.items()}
     names = [name for name in played if name.startswith(CONSTRAINT)]
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
-    unsafe, counted = int(violated.sum()), len(violated)
+    unsafe, counted, safe_returns = int(violated.sum()), len(violated), played["return"][~violated]
     return Evaluation(
-        task=config.task,
+        task=config.task_entry.label,
         episodes=episodes,
         deterministic=deterministic,
         reward=float(played["return"].mean()),
@@ -144,6 +146,7 @@ def evaluate(
         safety_probability_interval=wilson_interval(counted - unsafe, counted),
         violation_probability_upper=clopper_pearson_upper(unsafe, counted),
         safe_reward=float((played["return"] * ~violated).mean()),
+        safe_episodes_reward=float(safe_returns.mean()) if len(safe_returns) else None,
         length=float(played["length"].mean()),
         faults=faults,
         faulted_episodes=int(cut.sum()),

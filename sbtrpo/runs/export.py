@@ -67,7 +67,8 @@ def export(
     target = Path(out) if out is not None else Path(run) / f"policy{SUFFIXES[format]}"
     check_writable(target)
     policy, config = load_policy(run, which), RunFolder.open(run).config
-    about = describe(policy, deterministic) | {"task": config.task, "algorithm": config.label, "checkpoint": str(which)}
+    whose = {"task": config.task_entry.label, "algorithm": config.label, "checkpoint": str(which)}
+    about = describe(policy, deterministic) | whose
     write = to_onnx if format == "onnx" else to_torchscript
     content = write(policy, deterministic, about)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
+from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
 from sbtrpo.files import naming, write_atomically
 from sbtrpo.runs.claims import CLAIMS, Claim
@@ -55,7 +56,7 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    task = Path(config.task).stem if config.task.endswith(".toml") else config.task.replace(":", "-")
+    task = config.task_entry.label.replace(":", "-")
     return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
 
 
@@ -76,9 +77,9 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method that came from a file is the folder's copy of it."""
-    config = path / "config.toml"
-    return read_config(config, path / METHOD_FILE if (path / METHOD_FILE).exists() else None)
+    """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
+    copies = (path / name if (path / name).exists() else None for name in (METHOD_FILE, TASK_FILE))
+    return read_config(path / "config.toml", *copies)
 
 
 class RunFolder:
@@ -116,11 +117,11 @@ class RunFolder:
         path = Path(path)
         with ExitStack() as failing:
             claim = failing.enter_context(Claim(path))
-            if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
-                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
             if (path / "config.toml").exists():
                 _check_same_run(path, read_run(path), config)
-            if config.task.endswith(".toml") and not (path / TASK_FILE).exists():
+            if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
+                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+            if is_task_file(config.task) and not (path / TASK_FILE).exists():
                 write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
             source = method_file(config)
             if source is not None and not (path / METHOD_FILE).exists():
@@ -137,10 +138,7 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        config = read_run(path)
-        if (path / TASK_FILE).exists():
-            config = config.replace(task=str(path / TASK_FILE))
-        return cls(path, config, wandb)
+        return cls(path, read_run(path), wandb)
 
     def hold(self) -> None:
         """Be the only process that writes here, until `close`; raises `Busy` or `Lost` where another one is."""
@@ -273,7 +271,7 @@ class RunFolder:
         c = self.config
         beta = c.get("beta")
         bias = "" if beta is None else f", β = {beta}"
-        title = f"{c.task}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
+        title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
         return self.path / "curves.png"
 
@@ -342,7 +340,7 @@ def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
         id=identity,
         resume="allow",
         dir=str(path),
-        name=f"{config.task} {config.label} seed {config.seed}",
+        name=f"{config.task_entry.label} {config.label} seed {config.seed}",
         config=config.settings(),
     )
 

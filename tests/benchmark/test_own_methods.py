@@ -17,7 +17,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.collect import collect, final, over_tasks
 from sbtrpo.benchmark.columns import VERSION, label, short_version
 from sbtrpo.benchmark.command import collect_runs
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_methods
+from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
 from sbtrpo.benchmark.schedule import Scheduler
 from sbtrpo.benchmark.states import LOG, state
 from sbtrpo.benchmark.worker import Job
@@ -100,7 +100,7 @@ def test_an_edited_file_is_not_taken_for_the_run_of_what_it_was(tmp_path: Path) 
 def test_a_file_may_change_while_runs_train_with_it(change: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     algo = write_method(file)
-    configs = with_kept_methods([toy(algo=algo, seed=seed) for seed in (0, 1)], tmp_path / "runs")
+    configs = with_kept_files([toy(algo=algo, seed=seed) for seed in (0, 1)], tmp_path / "runs")
 
     def behaviour(job: Job) -> int:
         file.unlink(missing_ok=True)
@@ -118,15 +118,15 @@ def test_a_file_may_change_while_runs_train_with_it(change: str, tmp_path: Path)
 
 def test_a_kept_copy_is_made_once_and_other_methods_need_none(tmp_path: Path) -> None:
     algo = write_method(tmp_path / "mine.py")
-    (kept,) = with_kept_methods([toy(algo=algo)], tmp_path / "runs")
+    (kept,) = with_kept_files([toy(algo=algo)], tmp_path / "runs")
     copy = Path(kept.algo.rpartition(":")[0])
     before = copy.stat().st_mtime_ns
-    assert with_kept_methods([kept, toy(algo=algo), toy()], tmp_path / "runs") == [kept, kept, toy()]
+    assert with_kept_files([kept, toy(algo=algo), toy()], tmp_path / "runs") == [kept, kept, toy()]
     assert copy.stat().st_mtime_ns == before
     assert kept.digest() == toy(algo=algo).digest()
     with (tmp_path / "mine.py").open("a") as file:
         file.write("Alias = MyMethod\ndel MyMethod\n")
-    (alias,) = with_kept_methods([toy(algo=algo.replace("MyMethod", "Alias"))], tmp_path / "runs")
+    (alias,) = with_kept_files([toy(algo=algo.replace("MyMethod", "Alias"))], tmp_path / "runs")
     assert label(alias) == "MyMethod"
 
 

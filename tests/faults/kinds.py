@@ -127,6 +127,7 @@ def _strike_benchmark(r: Round, *launcher: str) -> None:
     while command.running and time.monotonic() < moment:
         time.sleep(0.01)
     if not command.running:
+        judge.expect_success(command.wait())
         raise Missed
     if workers and (children := command.children()):
         os.kill(children[r.rng.integers(len(children))], signal.SIGKILL)

@@ -85,7 +85,7 @@ def test_a_benchmark_that_has_each_constraint_throughout_is_drawn_and_compared()
     names = ["SB-TRPO, each constraint", "CPO, each constraint"]
     drawings = [figures.training_curves(runs, GOAL), planes.performance_profiles(runs)]
     assert [drawing.axes[0].get_legend_handles_labels()[1] for drawing in drawings] == [names, names]
-    assert [row[0].text for row in tables.others(runs, "safety").rows] == names
+    assert [row[0].text for row in tables.main(runs, "safety").rows] == names
     times = tables.update_time(runs)
     assert [(row[0].text, row[-1].text) for row in times.rows] == [(name, "–") for name in names]  # not the paper's
 

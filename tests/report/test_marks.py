@@ -17,7 +17,7 @@ def disagreements(
         for row, metrics in cells.items()
     }
     count, wrong = 0, []
-    for row, mark in marks(pairs, lower).items():
+    for row, mark in marks(pairs, lower, as_published=True).items():
         for metric, bold in ((first, mark.bold_reward), (second, mark.bold_second)):
             printed = cells[row][metric]
             for name, ours, theirs in (
@@ -53,10 +53,29 @@ def test_every_mark_of_the_published_table_with_limit_15_is_reproduced() -> None
 
 
 def test_negative_rewards_are_red_and_dominate_nobody_into_red() -> None:
-    marked = marks({"bold": Pair(-0.1, 0.6, 0.6), "worse": Pair(-0.2, 0.9, 0.9)}, lower_is_better=False)
+    pairs = {"bold": Pair(-0.1, 0.6, 0.6), "worse": Pair(-0.2, 0.9, 0.9)}
+    marked = marks(pairs, lower_is_better=False, as_published=True)
     assert marked["bold"].colour == marked["worse"].colour == "red"
     assert marked["bold"].bold_reward
     assert not marked["worse"].bold_second  # its reward is not above 0
+
+
+def test_where_nobody_earns_anything_the_safest_is_best() -> None:
+    pairs = {"first": Pair(-39.0, 0.53, 0.53), "safer": Pair(-143.0, 0.88, 0.88), "unsafe": Pair(-1.0, 0.02, 0.02)}
+    marked = marks(pairs, lower_is_better=False)
+    assert [key for key, mark in marked.items() if mark.bold_reward] == ["safer"]
+    assert [key for key, mark in marked.items() if mark.bold_second] == ["safer"]
+    alike = {**pairs, "as safe, and better": Pair(-90.0, 0.89, 0.89)}
+    marked = marks(alike, lower_is_better=False)
+    assert [key for key, mark in marked.items() if mark.bold_reward] == ["as safe, and better"]
+    costs = marks({key: Pair(-50.0, 9.0 * (1 - pair.safety), pair.safety) for key, pair in pairs.items()}, True)
+    assert [key for key, mark in costs.items() if mark.bold_second] == ["safer"]
+
+
+def test_one_that_earns_is_better_than_the_safest_that_loses() -> None:
+    pairs = {"earns": Pair(0.3, 0.55, 0.55), "loses": Pair(-0.1, 0.95, 0.95), "reckless": Pair(9.0, 0.2, 0.2)}
+    marked = marks(pairs, lower_is_better=False)
+    assert [key for key, mark in marked.items() if mark.bold_reward] == ["earns"]
 
 
 def test_equal_pairs_are_both_bold_and_neither_grey() -> None:

@@ -38,8 +38,8 @@ def test_a_table_is_reported_where_the_class_is_not(tmp_path: Path) -> None:
     (tmp_path / "mine.py").unlink()
     report = build(read_table(path), tmp_path / "report")
     text = report.index.read_text(encoding="utf-8")
-    assert "MyMethod and SB-TRPO" in text or "MyMethod earns the most safe reward" in text
-    assert "MyMethod" in (tmp_path / "report" / "tables" / "others_safety.md").read_text()
+    assert "MyMethod is best in 1 of 1 task" in text
+    assert "MyMethod | **1.0" in (tmp_path / "report" / "tables" / "main_safety.md").read_text()
     assert "MyMethod" in (tmp_path / "report" / "tables" / "hyperparameters.md").read_text()
     assert "MyMethod" in (tmp_path / "report" / "figures" / "curves_toycorridor_v0.svg").read_text()
 
@@ -112,12 +112,12 @@ def test_a_table_cannot_make_the_report_load_code(tmp_path: Path, monkeypatch: A
 
 def test_a_report_on_users_methods_alone_has_their_numbers() -> None:
     runs = read_runs(samples.table([samples.run(GOAL, name, epochs=2) for name in ("MyMethod", "Other")]))
-    assert [row[0].text for row in tables.others(runs, "reward").rows] == ["MyMethod", "Other"]
+    assert [row[0].text for row in tables.main(runs, "reward").rows] == ["MyMethod", "Other"]
 
 
-def test_the_tables_of_others_and_of_times_have_it() -> None:
+def test_the_main_table_and_those_over_tasks_and_of_times_have_it() -> None:
     runs = read_runs(samples.table([samples.run(GOAL, "MyMethod", epochs=2), samples.run(GOAL, "sb-trpo", epochs=2)]))
-    for table in (tables.others(runs, "safety"), tables.update_time(runs), tables.overall(runs)):
+    for table in (tables.main(runs, "safety"), tables.update_time(runs), tables.overall(runs)):
         assert [row[0].text for row in table.rows] == ["SB-TRPO", "MyMethod"]
 
 

@@ -6,13 +6,16 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from sbtrpo.report import Report, page
-from sbtrpo.report.runs import read_runs
+from sbtrpo.benchmark.collect import write_table
+from sbtrpo.cli import app as cli
+from sbtrpo.report import Report, page, tables
+from sbtrpo.report.runs import Runs, read_runs
 from tests.report import browser, samples
 
 HEADS = "[...document.querySelectorAll('table[data-name=main_safety] thead tr:last-child button')]"
@@ -27,22 +30,69 @@ def test_json_in_the_page_cannot_end_its_script() -> None:
 
 def test_the_lead_says_who_is_best_where() -> None:
     both = ["A", "B"]
-    assert page.lead({"t": (["A"], ["A"])}, both) == "A earns the most safe reward in 1 of 1 task."
+    assert page.lead({"t": (["A"], ["A"])}, both) == "A is best in 1 of 1 task."
     tied = page.lead({"t": (["A"], []), "u": (["B"], [])}, both)
-    assert tied == "A and B earn the most safe reward, each in 1 of 2 tasks."
+    assert tied == "A and B are best, each in 1 of 2 tasks."
     assert page.lead({"t": (["A"], []), "u": (["A"], []), "v": (["B"], [])}, both).endswith("2 of 3 tasks, B in 1.")
     assert page.lead({"t": ([], [])}, both) == "On no task is any method safe in half of its episodes."
     assert page.lead({"t": (["A"], [])}, ["A"]).startswith("A is the only method")
 
 
+def ending(task: str, algo: str, safe_reward: float, safety: float, **settings: Any) -> dict[str, Any]:
+    """A run with these values."""
+    one = samples.run(task, algo, epochs=2, **settings)
+    one["safe_reward"], one["safety_probability"] = np.full(2, safe_reward), np.full(2, safety)
+    one["reward"] = one["safe_reward"] / safety
+    return one
+
+
 def test_winners_are_the_bold_cells() -> None:
     task = "SafetyPointGoal2-v0"
-    runs = []
-    for algo, reward, safety in (("sb-trpo", 1.6, 0.68), ("trpo_lag", 0.09, 0.79), ("focops", 2.2, 0.34)):
-        one = samples.run(task, algo, epochs=2)
-        one["safe_reward"], one["safety_probability"] = np.full(2, reward), np.full(2, safety)
-        runs.append(one)
-    assert page.winners(read_runs(samples.table(runs)), task) == (["SB-TRPO"], ["TRPO-Lag"])
+    results = (("sb-trpo", 1.6, 0.68), ("trpo_lag", 0.09, 0.79), ("focops", 2.2, 0.34))
+    runs = read_runs(samples.table([ending(task, *result) for result in results]))
+    assert page.winners(runs, task) == (["SB-TRPO"], ["TRPO-Lag"])
+
+
+def three_tasks() -> Runs:
+    """A method of the user's leads two tasks, and CPO one; on the third all returns are below zero."""
+    results = {
+        "SafetyPointGoal2-v0": [("MyMethod", 9.0, 0.9), ("cpo", 5.0, 0.8), ("sb-trpo", 4.0, 0.7), ("crpo", 1.0, 0.6)],
+        "SafetyCarGoal2-v0": [("MyMethod", 3.0, 0.9), ("cpo", 5.0, 0.8), ("sb-trpo", 4.0, 0.95), ("crpo", 9.0, 0.3)],
+        "Mine-v0": [("MyMethod", -80.0, 0.88), ("cpo", -39.0, 0.53), ("sb-trpo", -7.0, 0.1), ("crpo", -99.0, 0.9)],
+    }
+    rows = [ending(task, *result) for task, found in results.items() for result in found]
+    return read_runs(samples.table([*rows, ending("Mine-v0", "sb-trpo", -1.0, 0.99, beta=0.9)]))
+
+
+def test_the_headline_and_the_open_table_have_one_ranking() -> None:
+    runs = three_tasks()
+    table = tables.main(runs, "safety")
+    data = page.page_data(runs, [table], [], [], [], None)
+    assert data["lead"] == "MyMethod is best in 2 of 3 tasks, CPO in 1."
+    assert [(task["best"], task["safest"]) for task in data["tasks"]] == [
+        (["MyMethod"], ["MyMethod"]),
+        (["CPO"], ["SB-TRPO"]),
+        (["MyMethod"], ["CRPO"]),
+    ]
+    for k, task in enumerate(data["tasks"]):
+        for place, key in ((2 * k + 1, "best"), (2 * k + 2, "safest")):
+            assert [row[0].text for row in table.rows if row[place].bold] == task[key]
+
+
+def test_where_returns_are_below_zero_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = three_tasks()
+    assert runs.below_zero == ["Mine-v0"]
+    (warning,) = runs.warnings()
+    assert warning.startswith("Mine-v0: safe episodes return less than 0")
+    data = page.page_data(runs, [], [], [], [], None)
+    assert [task["belowZero"] for task in data["tasks"]] == [False, False, True]
+    table = samples.table([ending("Mine-v0", algo, -39.0, safety) for algo, safety in (("cpo", 0.53), ("ppo", 0.88))])
+    path = write_table(table, tmp_path / "table.parquet")
+    assert cli.main(["report", str(path), "--out", str(tmp_path / "report")]) == 0
+    assert "every violation raises it" in capsys.readouterr().out
+    text = (tmp_path / "report" / "index.html").read_text()
+    assert "every violation raises it" in text
+    assert "PPO is best in 1 of 1 task." in text
 
 
 def test_a_method_that_never_ran_as_published_competes_with_what_it_has() -> None:
@@ -82,11 +132,22 @@ def test_the_first_thing_on_it_is_which_method_is_best_where(tab: browser.Page, 
     tab.size(375, 812, phone=True)
     tab.open(report.index)
     lead = tab.evaluate("document.querySelector('#lead').textContent")
-    assert "the most safe reward, each in 1 of 3 tasks." in lead
+    assert "are best, each in 1 of 3 tasks." in lead
     assert tab.evaluate("document.querySelector('#lead').getBoundingClientRect().bottom") < 812
     assert tab.evaluate("document.querySelectorAll('#cards article').length") == 3
     keys = tab.evaluate("[...document.querySelectorAll('#plane-key .key')].map(k => k.textContent)")
     assert keys == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO", "CRPO"]  # whose mark is which
+
+
+def test_who_is_best_is_bold_in_the_open_table(tab: browser.Page, report: Report) -> None:
+    tab.open(report.index)
+    best = "data.tasks.map(t => t.best)"
+    bold = (
+        "data.tasks.map((t, k) => [...document.querySelectorAll('details[open] table[data-name=main_safety] tbody tr')]"
+        ".filter(r => r.cells[2 * k + 1].classList.contains('bold')).map(r => r.cells[0].textContent))"
+    )
+    assert tab.evaluate(bold) == tab.evaluate(best)
+    assert any(tab.evaluate(best))
 
 
 def test_text_of_runs_is_shown_as_it_is(tab: browser.Page, report: Report) -> None:
@@ -101,11 +162,11 @@ def test_it_filters_tasks_and_methods(tab: browser.Page, report: Report) -> None
     tab.open(report.index)
     groups = "[...document.querySelectorAll('table[data-name=main_safety] .groups th')].map(h => h.textContent)"
     assert tab.evaluate(groups) == ["", "Point Button", "Car Circle", samples.NASTY]
-    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO"]
+    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO", "CRPO"]
     tab.click("#task-chips [data-key=SafetyPointButton2-v0]")
     tab.click("#method-chips [data-key=CPO]")
     assert tab.evaluate(groups) == ["", "Car Circle", samples.NASTY]
-    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "C-TRPO"]
+    assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "C-TRPO", "CRPO"]
     assert tab.evaluate("document.querySelectorAll('#curve-grid article').length") == 2
     drawn = "[...document.querySelectorAll('#curve-grid article:first-child [data-method]')].map(p => p.dataset.method)"
     assert sorted(tab.evaluate(drawn)) == ["C-TRPO", "CRPO", "PPO-Lag", "SB-TRPO"]
@@ -134,19 +195,19 @@ def test_it_sorts_numbers_as_numbers_and_dashes_last(tab: browser.Page, report: 
     tab.open(report.index)
     column = "[...document.querySelectorAll('table[data-name=main_safety] tbody tr')].map(r => r.cells[{}].textContent)"
     value = lambda text: float(text.split("±")[0].replace("−", "-"))  # noqa: E731
-    tab.evaluate(f"{HEADS}[1].click()")
-    down = [value(text) for text in tab.evaluate(column.format(1))]
+    tab.evaluate(f"{HEADS}[3].click()")
+    down = [value(text) for text in tab.evaluate(column.format(3))]
     assert down == sorted(down, reverse=True)
-    assert tab.evaluate(f"{HEADS}[1].parentElement.ariaSort") == "descending"
-    tab.evaluate(f"{HEADS}[1].click()")
-    up = [value(text) for text in tab.evaluate(column.format(1))]
+    assert tab.evaluate(f"{HEADS}[3].parentElement.ariaSort") == "descending"
+    tab.evaluate(f"{HEADS}[3].click()")
+    up = [value(text) for text in tab.evaluate(column.format(3))]
     assert up == sorted(up)
-    tab.evaluate(f"{HEADS}[5].click()")  # two methods did not run on the third task
-    assert tab.evaluate(column.format(5))[2:] == ["–", "–"]
+    tab.evaluate(f"{HEADS}[5].click()")  # three methods did not run on the third task
+    assert tab.evaluate(column.format(5))[2:] == ["–", "–", "–"]
     cell = "document.querySelector('table[data-name=main_safety] tbody tr:last-child').cells[5]"
     assert tab.evaluate(f"getComputedStyle({cell}).textAlign") == "right"
     tab.evaluate(f"{HEADS}[0].click()")
-    assert tab.evaluate(ROWS) == ["C-TRPO", "CPO", "PPO-Lag", "SB-TRPO"]
+    assert tab.evaluate(ROWS) == ["C-TRPO", "CPO", "CRPO", "PPO-Lag", "SB-TRPO"]
 
 
 def test_curves_are_read_by_pointing_at_them(tab: browser.Page, report: Report) -> None:

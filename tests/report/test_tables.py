@@ -42,11 +42,15 @@ def test_the_main_table_has_the_papers_rows_numbers_and_marks(half: str) -> None
     assert [group for group, _ in table.groups][1:] == list(paper.tasks().values())
     found = rows_by_label(table)
     assert [label for (label,) in found] == ["SB-TRPO", *list(paper.METHODS.values())[1:]]
+    differing = {}
     for algo, (_, cells) in zip(paper.METHODS, found.items(), strict=True):
         printed = [paper.main()[algo][task][metric] for task in paper.tasks() for metric in HALVES[half]]
         for ours, theirs in zip(cells, printed, strict=True):
-            assert flags(ours) == flags(theirs)
             assert float(ours.text) == theirs.mean
+            if flags(ours) != flags(theirs):
+                differing[algo] = ours.bold, theirs.bold
+    # On Point Button nobody who is safe in half of the episodes earns anything, and the safest of these is C3PO.
+    assert differing == ({"p3o": (False, True), "c3po": (True, False)} if half == "safety" else {})
 
 
 def test_the_table_of_cost_limits_has_the_papers_marks() -> None:
@@ -81,10 +85,13 @@ def test_the_table_of_advantages_has_the_papers_rows() -> None:
     assert all(not cell.bold for row in table.rows for cell in row)
 
 
-def test_what_is_in_no_table_of_the_paper_stands_beside_sb_trpo() -> None:
+def test_all_that_compete_are_in_the_main_table_and_other_settings_stand_beside_sb_trpo() -> None:
     runs = read_runs(samples.benchmark([CIRCLE], ["sb-trpo", "cpo"], seeds=1, epochs=3))
-    labels = [label for (label,) in rows_by_label(tables.others(runs, "reward"))]
-    assert labels == ["SB-TRPO", "SB-TRPO, β = 0.6", "SB-TRPO, β = 0.7", "SB-TRPO, β = 0.8", "SB-TRPO, β = 0.9", "CRPO"]
+    main, others = (
+        [label for (label,) in rows_by_label(make(runs, "reward"))] for make in (tables.main, tables.others)
+    )
+    assert main == ["SB-TRPO", "CPO", "CRPO"]
+    assert others == ["SB-TRPO", "SB-TRPO, β = 0.6", "SB-TRPO, β = 0.7", "SB-TRPO, β = 0.8", "SB-TRPO, β = 0.9"]
 
 
 def ending(task: str, algo: str, seed: int, reward: float, safety: float, **settings: Any) -> dict[str, Any]:
@@ -177,8 +184,8 @@ def test_parts_without_runs_say_what_they_need() -> None:
         (lambda: tables.overall(runs), "no two methods that ran on the same tasks"),
         (lambda: tables.cost_limit(runs), "cost limit above 0"),
         (lambda: tables.advantage(runs), "advantage estimate"),
-        (lambda: tables.others(runs, "safety"), "beyond the paper"),
-        (lambda: tables.main(read_runs({}), "safety"), "paper's methods"),
+        (lambda: tables.others(runs, "safety"), "beyond the other tables"),
+        (lambda: tables.main(read_runs({}), "safety"), "no runs at cost limit 0"),
         (lambda: tables.update_time(read_runs({})), "update times"),
     ):
         with pytest.raises(Missing, match=sentence):

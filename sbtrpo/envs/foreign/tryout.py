@@ -52,6 +52,8 @@ class Tryout:
         self.findings: dict[str, CheckFinding] = {}
         """By kind; of each kind only the first one counts."""
         self.rewards: list[float] = []
+        self.returns: list[float] = []
+        """Of whole episodes."""
         self.costs: list[float] = []
         self.components: list[list[float]] = []
         self.reader: CostReader | None = None
@@ -118,6 +120,7 @@ class Tryout:
                     return
                 if ended:
                     break
+            self.returns.append(sum(self.rewards[-step:]))
 
     def _reset(self, env: Environment, seed: int) -> Any:
         began = time.perf_counter()
@@ -263,6 +266,12 @@ class Tryout:
             self._summarise_components(np.asarray(self.components))
         if np.ptp(self.rewards) == 0:
             self.add("flat", "note", f"the reward was {self.rewards[0]:g} in all {steps} steps with random actions")
+        if self.returns and (mean := float(np.mean(self.returns))) < 0:
+            self.add(
+                "below zero", "note", f"episodes with random actions return {mean:g} on average",
+                "below 0 every violation raises the safe reward, which counts unsafe episodes as 0: judge by the safety"
+                " probability first, or add a constant to the reward of each step",
+            )  # fmt: skip
         rate, reset = steps / self.step_seconds, self.reset_seconds / max(self.resets, 1)
         cores = available_cores()
         hours = PAPER_STEPS / rate / cores / 3600

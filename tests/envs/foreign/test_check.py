@@ -103,6 +103,14 @@ def test_costs_that_never_come_are_noted() -> None:
     assert any("nothing cost in" in finding.message for finding in findings("never costs").findings)
 
 
+def test_returns_below_zero_are_noted_with_what_to_judge_by() -> None:
+    (finding,) = (f for f in findings("debts").findings if "on average" in f.message)
+    assert finding.severity == "note"
+    assert "return -" in finding.message
+    assert "judge by the safety probability first" in finding.remedy
+    assert not any("on average" in finding.message for finding in findings("walk").findings)
+
+
 def test_an_environment_that_ends_its_process_is_reported() -> None:
     report = check_environment(name_of("die"), seconds=0.2)
     assert not report.ok
@@ -118,7 +126,7 @@ def test_findings_come_from_the_other_process_too() -> None:
 @pytest.mark.slow
 def test_an_environment_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "PATIENCE", 15.0)
-    assert "hung for more than 15 seconds" in worst(check_environment(name_of("hang"), seconds=0.2)).what
+    assert "hung for more than 15 seconds" in worst(check_environment(name_of("hang"), seconds=0.2)).message
 
 
 def test_a_trial_takes_time() -> None:

@@ -168,6 +168,8 @@ class Odd(Walk):
             info["cost"] = "much"
         if self.oddity == "nan reward":
             reward = np.nan
+        if self.oddity == "debts":
+            reward -= 10.0
         if self.oddity == "dtype":
             obs = obs.astype(np.float64)
         if self.oddity == "never costs":
@@ -259,6 +261,7 @@ TROUBLES = (
 ODDITIES = (
     "unbounded", "several", "of any length", "bounds", "constructor", "unseeded", "same start", "bare reset", "four",
     "text cost", "nan reward", "dtype", "never costs", "slow", "words",
+    "debts",
 )  # fmt: skip
 
 
