@@ -141,6 +141,7 @@ def _strike_benchmark(r: Round, *launcher: str) -> None:
         judge.expect_kept(run, 1)
     judge.expect_success(r.run(arguments))
     for run in whole.glob("*/*/seed*"):
+        judge.expect_nobody(root / run.relative_to(whole))
         judge.expect_same_run(root / run.relative_to(whole), run)
 
 
