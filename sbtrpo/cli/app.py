@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -486,6 +487,14 @@ def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Tabl
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    try:
+        return _main(args)
+    finally:
+        if args is None:  # all is done, and Ctrl-C would only break into the interpreter's end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _main(args: Sequence[str] | None) -> int:
     try:
         try:
             return _run(list(sys.argv[1:] if args is None else args))

@@ -293,6 +293,17 @@ class RunFolder:
         elapsed = self._timing.columns().get("elapsed_seconds")
         return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
 
+    @property
+    def had_checkpoint(self) -> bool:
+        """Whether the run has saved a checkpoint, wherever that is now; runs of earlier versions do not tell."""
+        return (self.path / "run.json").exists() and bool(self._origin().get("saved"))
+
+    def note_checkpoint(self) -> None:
+        """Tell that the run has saved a checkpoint."""
+        if not self.had_checkpoint:
+            self.hold()
+            write_atomically(self.path / "run.json", _strict_json({**self._origin(), "saved": True}))
+
     def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
@@ -301,7 +312,7 @@ class RunFolder:
             write_atomically(path, _strict_json(origin))
         try:
             content: dict[str, Any] = json.loads(path.read_bytes())
-            return {name: content[name] for name in ("id", "started")}
+            return {**content, "id": content["id"], "started": content["started"]}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
 

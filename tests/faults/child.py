@@ -30,7 +30,8 @@ def perform(arguments: Sequence[str], hooks: Sequence[Hook], log: str) -> None:
         globals()[name](**values)
     from sbtrpo.cli.app import main
 
-    status = main(list(arguments))
+    sys.argv = ["sbtrpo", *arguments]
+    status = main()
     atexit._run_exitfuncs()  # a forked process would not
     sys.exit(status)
 
