@@ -18,6 +18,7 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import declared
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs.custom import KINDS, SETTINGS, spec_from_toml
+from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.errors import UserError
 from tests.hostile.inputs import DANGEROUS, obeys, texts, values
 
@@ -60,13 +61,15 @@ PLANNED = [*KNOWN, "tasks", "algos", "seeds", "num_seeds", "group"]
 @settings(LENIENT)
 @given(st.dictionaries(st.one_of(st.sampled_from(KNOWN), texts), values, max_size=4))
 def test_any_settings_are_read_or_refused(tmp_path: Path, content: dict[str, Any]) -> None:
-    refuses(read_config, written(tmp_path / "config.toml", content))
+    read = refuses(read_config, written(tmp_path / "config.toml", content))
+    assert isinstance(read, TrainConfig | str)
 
 
 @settings(LENIENT)
 @given(st.dictionaries(st.one_of(st.sampled_from(PLANNED), texts), values, max_size=4))
 def test_any_plan_is_read_or_refused(tmp_path: Path, content: dict[str, Any]) -> None:
-    refuses(Plan.from_file, written(tmp_path / "plan.toml", content))
+    read = refuses(Plan.from_file, written(tmp_path / "plan.toml", content))
+    assert isinstance(read, Plan | str)
 
 
 TASK = {"id": "Mine-v0", "robot": "point", "objective": "goal", "objects": [{"kind": "goal"}]}
@@ -80,7 +83,8 @@ objects = st.fixed_dictionaries(
 @given(st.dictionaries(st.sampled_from(SETTINGS), values, max_size=3), st.lists(objects, max_size=3))
 def test_any_task_is_read_or_refused(tmp_path: Path, content: dict[str, Any], others: list[Any]) -> None:
     whole = {**TASK, "objects": [{"kind": "goal"}, *others], **content}
-    refuses(spec_from_toml, written(tmp_path / "task.toml", whole))
+    read = refuses(spec_from_toml, written(tmp_path / "task.toml", whole))
+    assert isinstance(read, NavigationSpec | str)
 
 
 READERS = {"config": read_config, "plan": Plan.from_file, "task": spec_from_toml}
@@ -91,7 +95,7 @@ READERS = {"config": read_config, "plan": Plan.from_file, "task": spec_from_toml
 def test_any_bytes_are_refused_or_read(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file.toml").write_bytes(content)
     for read in READERS.values():
-        refuses(read, tmp_path / "file.toml")
+        assert isinstance(refuses(read, tmp_path / "file.toml"), TrainConfig | Plan | NavigationSpec | str)
 
 
 @pytest.mark.parametrize("reader", READERS)
