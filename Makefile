@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-extras lint format bench clean
+.PHONY: help demo test test-slow test-extras test-faults lint format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-slow: $(VENV)/.dev ## the tests that take minutes
 test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray cluster that loses a node, rliable
 	@$(BIN)/python -m pytest -q -m slow tests/benchmark/test_ray.py
 	@$(BIN)/python -m pytest -q tests/benchmark/test_collect.py
+
+test-faults: $(VENV)/.extras ## 200 rounds of kills, full disks and damaged files, after which nothing may be lost
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 lint: $(VENV)/.dev ## style, format and types, changing nothing
 	@$(BIN)/python -m ruff check .

@@ -11,6 +11,12 @@ class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
 
 
+def sentence(error: object, most: int = 500) -> str:
+    """A message as one line that a person can read, however long what it quotes is."""
+    words = " ".join(str(error).split())
+    return words if len(words) <= most else f"{words[: most // 2]} ... {words[-most // 2 :]}"
+
+
 def in_a_sentence(error: Exception) -> str:
     """An error as one line; where the disk is full, with what to do."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -18,7 +24,7 @@ def in_a_sentence(error: Exception) -> str:
             f"no space is left to write {error.filename or 'the output'}; make room and give the command again, or"
             " go on with `sbtrpo resume` where a run had begun"
         )
-    return " ".join(str(error).split())
+    return sentence(error, 1500) or type(error).__name__
 
 
 def where_raised(error: BaseException) -> str:

@@ -15,10 +15,11 @@ A row is an epoch of a run. Columns are:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ from sbtrpo.runs.folder import read_run
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
+MOST_CELLS = 100_000_000
+"""Of the largest table that is read."""
 _ALWAYS = ("total_steps", "beta", "cost_limit", "advantage", "solver", "fidelity")
 _OF_THE_METHOD = (*_ALWAYS[1:], "constraints", VERSION)
 """Settings that make a row of the table over tasks even where they differ between tasks alone."""
@@ -89,9 +92,9 @@ def collect(root: str | Path) -> Collected:
         raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
     unreadable: dict[str, str] = {}
     states: dict[str, State] = dict.fromkeys(_planned(root, unreadable), "pending")
-    runs: list[tuple[str, TrainConfig]] = []
+    runs: list[tuple[str, Path, TrainConfig]] = []
     for path in _folders(root):
-        name = path.relative_to(root).as_posix()
+        name = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
         try:
             config = read_run(path)
             config.in_effect()  # its copies of files must be readable, too
@@ -100,17 +103,17 @@ def collect(root: str | Path) -> Collected:
             states.pop(name, None)
             continue
         states[name] = state(path, config)
-        runs.append((name, config))
+        runs.append((name, path, config))
     if not states and not unreadable:
         raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
-    configs = [config for _, config in runs]
+    configs = [config for _, _, config in runs]
     varied, ambiguous, tasks = _varied(configs), ambiguous_labels(configs), task_names(configs)
     tables = []
-    for name, config in runs:
+    for name, path, config in runs:
         try:
             task = tasks[config.task_entry.identity]
             facts = _facts(name, task, config, states[name] == "done", ambiguous)
-            tables.append(_run_table(root / name, facts, config, varied))
+            tables.append(_run_table(path, facts, config, varied))
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
@@ -131,8 +134,13 @@ def write_table(table: pyarrow.Table, path: str | Path) -> Path:
 def read_table(path: str | Path) -> pyarrow.Table:
     """A table that `write_table` wrote."""
     try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if file.metadata.num_rows * file.metadata.num_columns > MOST_CELLS:  # a small file may hold a vast table
+                raise ValueError(f"{path} is too large: a table of runs has at most {MOST_CELLS:,} cells")
         return pyarrow.parquet.read_table(path)
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
+            raise
         raise ValueError(f"{path} is no Parquet table; `sbtrpo collect RUNS` makes one") from error
 
 
@@ -189,7 +197,8 @@ def _facts(name: str, task: str, config: TrainConfig, complete: bool, ambiguous:
 
 def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str]) -> pyarrow.Table | None:
     """The rows of one run; None if it has none."""
-    metrics = _read_csv(path / "metrics.csv")
+    written = _digests(path) if facts["complete"] else {}
+    metrics = _read_csv(path / "metrics.csv", written)
     rows = 0 if metrics is None else metrics.num_rows
     if facts["complete"] and rows < config.epochs:
         raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {config.epochs} epochs")
@@ -197,15 +206,21 @@ def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: S
         return None
     if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
         raise ValueError(f"metrics.csv has no column {missing[0]}")
-    timing = _read_csv(path / "timing.csv")
-    count = metrics.num_rows if timing is None else min(metrics.num_rows, timing.num_rows)  # a run may be going on
+    timing = _read_csv(path / "timing.csv", written)
+    if timing is not None:
+        if "epoch" not in timing.column_names:
+            raise ValueError("timing.csv has no column epoch")
+        place = {epoch: k for k, epoch in enumerate(timing["epoch"].to_pylist())}
+        rows_of = [place.get(epoch) for epoch in metrics["epoch"].to_pylist()]
+        timing = timing.take(pyarrow.array(rows_of, pyarrow.int64()))  # a run may be going on, or have lost its times
+    count = metrics.num_rows
     settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
     # A method of the user's may report a number by the name of a setting.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
-    table |= {name: metrics[key].slice(0, count) for key, name in names.items()}
+    table |= {name: metrics[key] for key, name in names.items()}
     if timing is not None:
-        table |= {key: timing[key].slice(0, count) for key in timing.column_names if key != "epoch"}
+        table |= {key: timing[key] for key in timing.column_names if key != "epoch"}
     for key in ("epoch", "steps", *_COUNTS):
         if key in table:
             table[key] = pyarrow.compute.cast(table[key], pyarrow.int64(), safe=False)
@@ -218,13 +233,25 @@ def _constant(value: Any, count: int) -> pyarrow.Array:
     return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
 
 
-def _read_csv(path: Path) -> pyarrow.Table | None:
+def _digests(run: Path) -> dict[str, str]:
+    """What a finished run's tables held at its end; runs of older versions do not tell."""
+    try:
+        return dict(json.loads((run / "summary.json").read_bytes())["sha256"])
+    except (ValueError, TypeError, KeyError, OSError):
+        return {}
+
+
+def _read_csv(path: Path, written: Mapping[str, str]) -> pyarrow.Table | None:
     """A run's table with all columns as floats; a last line that is being written does not count."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    header, _, rows = content[: content.rfind(b"\n") + 1].partition(b"\n")
+    content = content[: content.rfind(b"\n") + 1]
+    digest = hashlib.sha256(content).hexdigest()
+    if written.get(path.name, digest) != digest:
+        raise ValueError(f"{path.name} is damaged: it is not what the run wrote; restore it from a copy")
+    header, _, rows = content.partition(b"\n")
     if not rows:
         return None
     try:

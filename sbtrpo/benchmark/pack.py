@@ -41,7 +41,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    return config.task, config.num_envs, config.steps_per_epoch, config.total_steps
+    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps
 
 
 class Share:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import tomllib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,16 +30,20 @@ from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
 from sbtrpo.config.tasks import is_task_file
+from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import cost_names
+from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.folder import default_path, method_file, read_run
 
 SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
+MOST_RUNS = 10_000
+"""Of a plan; one with more is a mistake."""
 _PLURALS = {"tasks": "task", "algos": "algo", "seeds": "seed"}
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -63,15 +67,13 @@ class Plan:
         """The plan in a TOML file."""
         path = Path(path)
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = read_toml(path)
         except FileNotFoundError:
             raise FileNotFoundError(f"there is no plan {path}; give the path of a TOML file") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{path} is not TOML: {error}") from error
         try:
             return cls.from_settings(content, name=path.stem)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: {sentence(error)}") from error
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], name: str = "plan") -> Self:
@@ -237,6 +239,9 @@ def _product(block: Axes) -> Iterable[TrainConfig]:
     axes = dict(block)
     count = axes.pop("num_seeds", (1,))[0]
     starts = axes.pop("seed", (0,))
+    runs = math.prod(map(len, axes.values())) * len(starts) * count
+    if runs > MOST_RUNS:
+        raise ValueError(f"the plan has {runs:,} runs, and {MOST_RUNS:,} are the most; give fewer values or seeds")
     axes["seed"] = tuple(start + SEED_STRIDE * k for start in starts for k in range(count))
     for values in itertools.product(*axes.values()):
         given = dict(zip(axes, values, strict=True))

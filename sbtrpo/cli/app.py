@@ -1,29 +1,25 @@
-"""The command line: `sbtrpo --help` lists the commands."""
+"""The command line: `sbtrpo --help` lists the commands. They import torch and more only when they run."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table
 
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
+from sbtrpo.cli.tables import evaluation_table, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, in_a_sentence
 from sbtrpo.files import check_writable, write_atomically
-
-if TYPE_CHECKING:  # commands import what they need when they run: torch alone takes seconds
-    from sbtrpo.runs.evaluation import Evaluation
-    from sbtrpo.tools import algorithm_docs
 
 app = tyro.extras.SubcommandApp()
 TrainSettings: Any = NoSettings
@@ -153,7 +149,7 @@ def evaluate(
     if json_only:
         print(text)
     else:
-        Console().print(_evaluation_table(result))
+        Console().print(evaluation_table(result))
         if judgement.is_below_zero(result.reward, result.safe_reward):
             print(judgement.BELOW_ZERO)
     if json_only and out is None:
@@ -172,29 +168,6 @@ def _checkpoint(which: str) -> Any:
     if which not in ("last", "best") and not which.isdigit():
         raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
     return int(which) if which.isdigit() else which
-
-
-def _evaluation_table(result: Evaluation) -> Table:
-    how = "mean action" if result.deterministic else "sampled actions"
-    table = Table(box=box.SIMPLE_HEAD, title=f"{result.task}: {result.episodes} fresh episodes, {how}")
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    low, high = result.safety_probability_interval
-    table.add_row("reward", f"{result.reward:.3f} ± {result.reward_std:.3f}")
-    table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
-    table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
-    table.add_row("safe reward", f"{result.safe_reward:.3f}")
-    if result.safe_episodes_reward is not None:
-        table.add_row("reward of safe episodes", f"{result.safe_episodes_reward:.3f}")
-    table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
-    for name, alone in result.constraints.items():
-        low, high = alone["safety_probability_interval"]
-        table.add_row(f"{name}: cost", f"{alone['cost']:.3f}")
-        table.add_row(f"{name}: safety", f"{alone['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
-    how = {"unsafe": "count as unsafe", "apart": "left out of the above"}[result.faulted]
-    table.add_row("episodes cut by a fault", f"{result.faulted_episodes}" + f" ({how})" * bool(result.faulted_episodes))
-    table.add_row("worlds that failed", str(result.faults))
-    return table
 
 
 @app.command
@@ -297,16 +270,16 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
     """
     console = Console(highlight=False)
     if task is None:
-        console.print(_table(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
+        console.print(table_of(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
         return
     description = describe.describe(task)
     console.print(f"[bold]{escape(description.id)}[/bold]")
-    for what, sentence in description.facts:
-        console.print(f"{escape(what)}: {escape(sentence)}")
+    for what, words in description.facts:
+        console.print(f"{escape(what)}: {escape(words)}")
     sheets = {"observation": description.observation, "objects": description.objects, "costs": description.costs}
     for title, sheet in sheets.items():
         if sheet.rows:
-            console.print(_table(sheet, title))
+            console.print(table_of(sheet, title))
 
 
 @app.command
@@ -464,28 +437,26 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
     console = Console(highlight=False)
     if name is None:
         title = "`sbtrpo algorithms <name>` shows the settings of one"
-        console.print(_table(algorithm_docs.methods(), title))
+        console.print(table_of(algorithm_docs.methods(), title))
         return
     entry = catalogue.method(name)
     console.print(f"[bold]{escape(entry.title)}[/bold] ({escape(entry.name)}): {escape(entry.summary)}")
     if entry.source:
         console.print(f"Source: {escape(entry.source)}")
-    console.print(_table(algorithm_docs.settings(entry), "settings, as of fidelity paper"))
-    console.print(_table(algorithm_docs.quirks(entry), "what fidelity decides"))
-
-
-def _table(listing: algorithm_docs.Listing | describe.Sheet, title: str) -> Table:
-    """Names in one piece, all else as wide as the terminal allows."""
-    table = Table(box=box.SIMPLE_HEAD, title=title)
-    for k, column in enumerate(listing.columns):
-        table.add_column(column, no_wrap=k == 0)
-    for row in listing.rows:
-        table.add_row(*map(escape, row))
-    return table
+    console.print(table_of(algorithm_docs.settings(entry), "settings, as of fidelity paper"))
+    console.print(table_of(algorithm_docs.quirks(entry), "what fidelity decides"))
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    try:
+        return _main(args)
+    finally:
+        if args is None:  # all is done, and Ctrl-C would only break into the interpreter's end
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _main(args: Sequence[str] | None) -> int:
     try:
         try:
             return _run(list(sys.argv[1:] if args is None else args))
@@ -521,7 +492,7 @@ def _run(arguments: list[str]) -> int:
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:
         raise
-    except (UserError, ValueError, OSError, ImportError) as error:
+    except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
         print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+
+from sbtrpo.config.toml import read_toml
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def _algorithms_in(plan: Path) -> list[str]:
     from sbtrpo.benchmark.plan import algorithms_in
 
     try:
-        content = tomllib.loads(plan.read_text(encoding="utf-8"))
+        content = read_toml(plan)
         return algorithms_in([content, *content.get("group", [])])
     except (OSError, ValueError, TypeError, AttributeError):
         return []

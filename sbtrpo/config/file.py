@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.tasks import is_task_file
+from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import TrainConfig, all_settings
+from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
 
 
@@ -32,10 +33,7 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
         method_file: where the method is, in place of the Python file that the settings name.
         task_file: likewise the task, in place of a TOML file.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {error}") from error
+    content = read_toml(path)
     try:
         if method_file is not None:
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
@@ -45,9 +43,9 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
         unknown = [name for name in content if name not in known and not catalogue.owners(name)]
         if not unknown:
             return TrainConfig(**{name: value for name, value in content.items() if name in known})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    raise ValueError(f"{path} has a setting that sbtrpo does not know: {unknown[0]}; correct or remove it")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {sentence(error)}") from error
+    raise ValueError(f"{path} has a setting that sbtrpo does not know: {sentence(unknown[0])}; correct or remove it")
 
 
 def _toml(value: Any) -> str:

@@ -23,12 +23,12 @@ class RunSettings:
     algo: str = "sb-trpo"
     """`sbtrpo algorithms` lists them; hyphens and underscores are alike. A method of your own is `module:Class` or
     `file.py:Class`."""
-    seed: int = setting(0, least=0, operational=True)  # it is part of the folder's name
-    num_envs: int = setting(20, least=1)
+    seed: int = setting(0, least=0, ceiling=2**62, operational=True)  # it is part of the folder's name
+    num_envs: int = setting(20, least=1, ceiling=100_000)
     """Worlds stepped together."""
-    steps_per_epoch: int = setting(20_000, least=1)
+    steps_per_epoch: int = setting(20_000, least=1, ceiling=100_000_000)
     """Environment steps between updates, over all worlds."""
-    total_steps: int = setting(20_000_000, least=1)
+    total_steps: int = setting(20_000_000, least=1, ceiling=10**12)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
     those of one constraint joined by a plus: hazards vases_contact+vases_velocity."""
@@ -38,7 +38,7 @@ class RunSettings:
     but left out of all rates and means."""
     gamma: float = setting(0.99, above=0, most=1, span="in (0, 1]")
     """Discount of reward and of cost."""
-    hidden: tuple[int, ...] = setting((64, 64), least=1)
+    hidden: tuple[int, ...] = setting((64, 64), least=1, ceiling=16_384)
     """Widths of the hidden layers, of policy and critics."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
@@ -46,17 +46,17 @@ class RunSettings:
     """Where the learner's tensors live: cpu or cuda."""
     engine: Literal["cpu", "gpu", "gpu-on-cpu"] = setting("cpu", operational=True)
     """What simulates the worlds."""
-    threads: int = setting(0, least=0, operational=True)
+    threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
-    learner_threads: int = setting(0, least=0, operational=True)
+    learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the update; 0 takes one where an epoch has at most 65,536 steps, and PyTorch's choice where it has
     more. Last digits depend on how work is split among threads, so a run of small epochs has the same numbers on any
     number of cores. On idle cores more threads are faster; on busy ones they wait for each other."""
-    keep_last: int = setting(2, least=1, operational=True)
+    keep_last: int = setting(2, least=1, ceiling=10**9, operational=True)
     """Checkpoints kept from the end of the run."""
-    keep_every: int = setting(100, least=0, operational=True)
+    keep_every: int = setting(100, least=0, ceiling=10**9, operational=True)
     """One checkpoint in so many epochs is kept for good; 0 keeps none."""
-    checkpoint_every: int = setting(1, least=1, operational=True)
+    checkpoint_every: int = setting(1, least=1, ceiling=10**9, operational=True)
     """Epochs between checkpoints: a kill loses at most so many."""
 
     @property

@@ -34,6 +34,8 @@ class Rule:
     most: float | None = None
     above: float | None = None
     below: float | None = None
+    ceiling: float | None = None
+    """What no machine goes beyond; it is mentioned only to whoever does."""
     span: str = ""
     """The bounds in words, where "at least 1" would not do."""
     advice: str = ""
@@ -99,6 +101,9 @@ class Declared:
             ValueError: one that the setting cannot have.
         """
         value = _of_type(self.name, value, self.hint)
+        ceiling = self.rule.ceiling
+        if ceiling is not None and any(item > ceiling for item in (value if isinstance(value, tuple) else (value,))):
+            raise ValueError(f"{self.name} must be at most {ceiling:,}, got {value}")
         if not self.rule.allows(value):
             advice = f"; {self.rule.advice}" if self.rule.advice else ""
             raise ValueError(f"{self.name} must be {self.rule.bounds()}, got {value}{advice}")

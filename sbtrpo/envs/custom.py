@@ -18,13 +18,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+from sbtrpo.config.toml import read_toml
 from sbtrpo.envs import spec as s
 from sbtrpo.envs.robots import ROBOTS
 from sbtrpo.envs.spec import Group, NavigationSpec, Objective, Rectangle
+from sbtrpo.errors import sentence
 
 OBJECTIVES: tuple[Objective, ...] = typing.get_args(Objective)
 MAX_COUNT = 1000
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _TOGETHER = 1e-6  # metres; fixed places are drawn within 1e-9 of where they are written
 
 
@@ -95,15 +97,13 @@ SETTINGS = ("id", "robot", "objective", *(f.name for f in dataclasses.fields(Def
 def spec_from_toml(path: str | PathLike[str]) -> NavigationSpec:
     """The task that a TOML file describes."""
     try:
-        settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        settings = read_toml(Path(path))
     except FileNotFoundError as error:
         raise ValueError(f"there is no task file {str(path)!r}; give the path of an existing one") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not TOML: {' '.join(str(error).split())}") from error
     try:
         return spec_from_dict(settings)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {sentence(error)}") from error
 
 
 def spec_from_dict(settings: Mapping[str, Any]) -> NavigationSpec:

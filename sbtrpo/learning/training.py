@@ -40,8 +40,8 @@ from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
-from sbtrpo.runs.checkpoint import CheckpointStore
-from sbtrpo.runs.folder import RunFolder, default_path
+from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
+from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
 from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
 
 SKIPS_TO_STOP = 10
@@ -248,6 +248,7 @@ class Trainer:
         """All that the next epoch depends on."""
         return {
             "config": {name: _plain(value) for name, value in self.config.settings().items()},
+            "identities": _identities(self.config),
             "policy": self.policy.state_dict(),
             "critics": None if self.critics is None else self.critics.state_dict(),
             "method": self.method.state_dict(),
@@ -346,17 +347,19 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     folder.hold()
     store, logged = _store(folder), folder.last_epoch
     # A kill may come after the row of the epoch that the first checkpoint is due at.
-    if not store.epochs() and (logged > folder.config.checkpoint_every or folder.is_summed_up):
+    late = logged > folder.config.checkpoint_every
+    if not store.epochs() and (late or folder.had_checkpoint or folder.is_summed_up):
         raise UserError(
             f"{folder.path} has {logged} epochs in metrics.csv and no checkpoint to go on from; bring its checkpoints"
             " back, or train anew in another folder"
         )
     if not store.epochs():  # the run was stopped before its first
-        trainer, notes = Trainer(folder.config), list[str]()
+        trainer, notes, digests = Trainer(folder.config), list[str](), None
     else:
         _, state, notes = store.load_latest()
-        trainer = _trainer_from(state, folder)
-    folder.rewind(trainer.epoch)
+        with fitting(folder.path):
+            trainer, digests = _trainer_from(state, folder), state.get("tables")
+    folder.rewind(trainer.epoch, digests)
     return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
 
 
@@ -367,15 +370,25 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
             f"{folder.path / 'config.toml'} was edited since the run's checkpoint: {', '.join(changed)}; put that back,"
             " or train anew in another folder"
         )
+    now = _identities(folder.config)
+    for name, file in (("task", TASK_FILE), ("algo", METHOD_FILE)):
+        if state.get("identities", now)[name] != now[name]:  # earlier versions did not keep them
+            raise UserError(
+                f"{folder.path / file} was edited since the run's checkpoint; put it back, or train anew in another"
+                " folder"
+            )
     trainer = Trainer(folder.config)
-    try:
-        trainer.load_state_dict(state)
-    except (LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(
-            f"the checkpoint of epoch {state['epoch']} does not fit the files in {folder.path} ({error}); if one of"
-            " them was edited, put it back, or train anew in another folder"
-        ) from error
+    form = trainer.state_dict()
+    for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
+        check_form(state[part], form[part], part)
+    trainer.load_state_dict(state)
     return trainer
+
+
+def _identities(config: TrainConfig) -> dict[str, str]:
+    """What task and method are, whatever files they come from."""
+    effective = config.in_effect()
+    return {name: str(effective[name]) for name in ("task", "algo")}
 
 
 def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
@@ -415,7 +428,8 @@ class Recorder:
         done = self.trainer.epoch
         self.folder.flush_episodes()
         score = merit(self._row["safety_probability"], self._row["safe_reward"])
-        self._store.save(done, self.trainer.state_dict(), score)
+        self._store.save(done, {**self.trainer.state_dict(), "tables": self.folder.digests()}, score)
+        self.folder.note_checkpoint()
         self._saved = done
 
     def warnings(self) -> list[str]:
@@ -433,6 +447,8 @@ class Recorder:
         """End the session, with all epochs saved; returns whether the run is at its end, whose summary is written."""
         if self._saved < self.trainer.epoch:
             self._save()
+        else:
+            self._store.prune()  # a kill may have come in the midst of that
         if self.trainer.epoch < self.folder.config.epochs:
             self.folder.close()
             return False

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.columns import constraint_metrics, constraint_names
 from sbtrpo.envs.faults import alarm
+from sbtrpo.errors import sentence
 from sbtrpo.report import paper
 from sbtrpo.report.variants import (
     NAMED,
@@ -241,10 +242,15 @@ def read_runs(table: Table) -> Runs:
     for name in ("task", "algo", "epoch"):
         if name not in columns:
             raise ValueError(f"the table of runs has no column {name}; it has {', '.join(columns) or 'none'}")
-    raw_runs = [_run(rows, columns) for rows in _rows_by_run(columns)]
-    notes: list[str] = []
-    shared = _shared_settings(raw_runs, notes)
-    runs = _select(_without_repetitions([_with_variant(raw, shared) for raw in raw_runs], notes), notes)
+    try:
+        raw_runs = [_run(rows, columns) for rows in _rows_by_run(columns)]
+        notes: list[str] = []
+        shared = _shared_settings(raw_runs, notes)
+        runs = _select(_without_repetitions([_with_variant(raw, shared) for raw in raw_runs], notes), notes)
+    except (TypeError, ValueError, KeyError, OverflowError) as error:  # texts or lists in place of numbers
+        raise ValueError(
+            f"the table of runs cannot be read ({sentence(error)}); `sbtrpo collect RUNS` makes one"
+        ) from error
     return dataclasses.replace(runs, shared=shared)
 
 

@@ -6,12 +6,13 @@ format version and SHA-256 digests. Reading a checkpoint never runs code from it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,6 +39,38 @@ class DamagedCheckpoint(UserError):  # noqa: N818
 
 def _damaged(folder: Path, reason: str) -> DamagedCheckpoint:
     return DamagedCheckpoint(f"the checkpoint {folder} is damaged: {reason}")
+
+
+@contextlib.contextmanager
+def fitting(run: Path) -> Iterator[None]:
+    """Whatever goes wrong within, while a checkpoint's state is taken in, is the checkpoint's fault."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise DamagedCheckpoint(
+            f"the checkpoint does not fit the files in {run} ({words}); if one of them was edited, put it back, or"
+            " train anew in another folder"
+        ) from error
+
+
+def check_form(state: Any, like: Any, path: str = "state") -> None:
+    """Raise a ValueError where a state has not the lengths and shapes of another one, in what both have a name for."""
+    if isinstance(like, Mapping) and isinstance(state, Mapping):
+        for key in like.keys() & state.keys():  # older versions knew fewer names
+            check_form(state[key], like[key], f"{path}.{key}")
+    elif isinstance(like, list | tuple) and isinstance(state, list | tuple) and len(like) == len(state):
+        for k, (item, other) in enumerate(zip(state, like, strict=True)):
+            check_form(item, other, f"{path}[{k}]")
+    elif isinstance(like, Mapping | list | tuple) or np.shape(state) != np.shape(like) or _kind(state) != _kind(like):
+        raise ValueError(f"{path} has another form")
+
+
+def _kind(value: Any) -> str:
+    """Number, text or nothing."""
+    return {"b": "number", "i": "number", "u": "number", "f": "number"}.get(np.asarray(value).dtype.kind, "other")
 
 
 # ---- one checkpoint --------------------------------------------------------------------------------------------------
@@ -81,9 +114,9 @@ def load(folder: Path) -> dict[str, Any]:
         raise _damaged(folder, f"{ARRAYS} is not what was written, its SHA-256 differs")
     try:
         state = _decode(structure, safetensors.numpy.load(tensor_bytes))
-    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         # The digests were right, so another program wrote this file.
-        raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({error!r})") from error
+        raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({repr(error)[:200]})") from error
     if not isinstance(state, dict):
         raise _damaged(folder, f"{STRUCTURE} holds no state")
     return state
@@ -124,9 +157,10 @@ def _read_structure(folder: Path) -> tuple[Any, str]:
             raise _damaged(folder, f"it has format version {version!r}, this sbtrpo reads version {VERSION}")
         structure = description["structure"]
         expected, arrays_sha256 = description["structure_sha256"], str(description["arrays_sha256"])
+        digest = _digest(_json(structure))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise _damaged(folder, f"{STRUCTURE} is not the JSON of a checkpoint ({error!r})") from error
-    if _digest(_json(structure)) != expected:
+    if digest != expected:
         raise _damaged(folder, f"{STRUCTURE} is not what was written, its SHA-256 differs")
     return structure, arrays_sha256
 

@@ -17,7 +17,7 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.errors import UserError
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.checkpoint import CheckpointStore
+from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 
@@ -76,10 +76,12 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last") 
     folder = RunFolder.open(run)
     config = folder.config
     _, state = CheckpointStore(folder.checkpoints).load(which)
-    saved = state["policy"]
-    inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
-    policy = Policy(inputs, actions, config.hidden, torch.Generator(), discrete=discrete)
-    policy.load_state_dict(saved)
+    with fitting(folder.path):
+        saved = state["policy"]
+        inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
+        policy = Policy(inputs, actions, config.hidden, torch.Generator(), discrete=discrete)
+        check_form(saved, policy.state_dict(), "policy")
+        policy.load_state_dict(saved)
     return policy
 
 

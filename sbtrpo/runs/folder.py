@@ -20,6 +20,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
 from sbtrpo.config.tasks import is_task_file
+from sbtrpo.errors import UserError
 from sbtrpo.files import naming, write_atomically
 from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 TASK_FILE, METHOD_FILE = "task.toml", "method.py"
+_NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+"""What no folder is called, here or on Windows."""
 
 
 def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
@@ -53,7 +57,17 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
     task = config.task_entry.label.replace(":", "-")
-    return Path(root) / task / config.label / f"seed{config.seed}-{config.digest()}"
+    return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
+
+
+def folder_name(name: str) -> str:
+    """A name as a folder below another one, which it cannot leave; slashes make folders within it.
+
+    >>> folder_name("package-Env-v0"), folder_name("/a/../con.x")
+    ('package-Env-v0', '-/a/-/-con.x')
+    """
+    parts = (re.sub(r"[\x00-\x1f\x7f\\]", "-", part)[:200] for part in name.split("/"))
+    return "/".join(f"-{part.strip('. ')}" if _NO_FOLDER.fullmatch(part) else part for part in parts)
 
 
 def method_file(config: TrainConfig) -> Path | None:
@@ -83,8 +97,9 @@ class RunFolder:
         self.config = config
         self._claim = claim
         self._metrics = Table(self.path / "metrics.csv", self.hold)
-        self._timing = Table(self.path / "timing.csv", self.hold)
+        self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
         self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
+        self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
@@ -172,18 +187,27 @@ class RunFolder:
         """Bring episodes.parquet up to date."""
         self._episodes.flush()
 
-    def rewind(self, epoch: int) -> None:
-        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted."""
+    def digests(self) -> dict[str, str]:
+        """What the tables hold, as SHA-256 digests by their names; a checkpoint keeps them for `rewind`."""
+        return {table.path.name: table.digest() for table in self._tables}
+
+    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> None:
+        """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted.
+
+        Before anything is changed, every table is read, and its rows are compared with the digests of that epoch.
+        """
         self.hold()
-        self._metrics.rewind(epoch)
-        last = self._metrics.last_epoch
+        self._origin()
+        for table in self._tables:
+            table.check(epoch, (digests or {}).get(table.path.name))
+        last = min(self._metrics.last_epoch, epoch)
         if last != epoch:
             raise ValueError(
                 f"{self._metrics.path} ends with epoch {last} but the run is to go on after epoch {epoch};"
                 " rows are missing, so it cannot be resumed there"
             )
-        self._timing.rewind(epoch)
-        self._episodes.rewind(epoch)
+        for table in self._tables:
+            table.rewind(epoch)
         self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
 
     @property
@@ -200,6 +224,7 @@ class RunFolder:
             "started": self._origin()["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
+            "sha256": self.digests(),
         }
         write_atomically(self.path / "summary.json", _strict_json(content), guard=self.hold)
         self.draw_curves()
@@ -268,14 +293,28 @@ class RunFolder:
         elapsed = self._timing.columns().get("elapsed_seconds")
         return 0.0 if elapsed is None or not len(elapsed) else float(elapsed[-1])
 
+    @property
+    def had_checkpoint(self) -> bool:
+        """Whether the run has saved a checkpoint, wherever that is now; runs of earlier versions do not tell."""
+        return (self.path / "run.json").exists() and bool(self._origin().get("saved"))
+
+    def note_checkpoint(self) -> None:
+        """Tell that the run has saved a checkpoint."""
+        if not self.had_checkpoint:
+            self.hold()
+            write_atomically(self.path / "run.json", _strict_json({**self._origin(), "saved": True}))
+
     def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
         if not path.exists():
             origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
             write_atomically(path, _strict_json(origin))
-        content: dict[str, Any] = json.loads(path.read_text())
-        return content
+        try:
+            content: dict[str, Any] = json.loads(path.read_bytes())
+            return {**content, "id": content["id"], "started": content["started"]}
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:

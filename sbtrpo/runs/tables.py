@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import hashlib
 import io
 import os
 import re
@@ -35,14 +36,15 @@ LARGEST = FANOUT**4
 class Table:
     """A CSV file to which rows are added; each is on the disk before the next line of code runs."""
 
-    def __init__(self, path: Path, guard: Guard = unguarded) -> None:
-        self.path, self._guard = path, guard
+    def __init__(self, path: Path, guard: Guard = unguarded, without: str = "train anew") -> None:
+        self.path, self._guard, self._without = path, guard, without
         self._keys: list[str] | None = None
+        self._written: hashlib._Hash | None = None  # the hash of all rows and their header; read when it is needed
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add a row; the first one decides which columns there are, all others must have the same."""
         if self._keys is None:
-            self._keys = next(csv.reader(self._lines()[:1]), None)
+            self._keys = next(map(self._cells, self._lines()[:1]), None)
         new = self._keys is None
         if self._keys is None:
             self._keys = list(row)
@@ -52,11 +54,15 @@ class Table:
             raise ValueError(f"{self.path.name} has the columns {self._keys}, this row differs in {odd}")
         lines = [self._keys] if new else []
         lines.append([_number(row[key]) for key in self._keys])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        written = self._hash()
         self._guard()
         with naming(self.path), self.path.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(lines)
+            file.write(text.getvalue())
             file.flush()
             os.fsync(file.fileno())
+        written.update(text.getvalue().encode())
         if new:
             sync_folder(self.path.parent)
 
@@ -64,12 +70,35 @@ class Table:
         """Keep the header and the rows up to `epoch`, as the bytes they are."""
         if not self.path.exists():
             return
-        lines = self._lines()
-        kept = [line for line, number in zip(lines[1:], self._epochs(lines), strict=True) if number <= epoch]
-        # Without rows, without header: the next row decides which columns there are.
-        write_atomically(self.path, "".join([*lines[:1], *kept] if kept else []).encode(), guard=self._guard)
+        kept = self._up_to(epoch)
+        write_atomically(self.path, kept.encode(), guard=self._guard)
+        self._written = hashlib.sha256(kept.encode())
         if not kept:
             self._keys = None
+
+    def digest(self) -> str:
+        """The SHA-256 of all rows and their header."""
+        return self._hash().hexdigest()
+
+    def _hash(self) -> hashlib._Hash:
+        if self._written is None:
+            self._written = hashlib.sha256("".join(self._lines()).encode())
+        return self._written
+
+    def check(self, epoch: int, digest: str | None) -> None:
+        """Raise `UserError` where the rows up to `epoch` are not those with this digest, which older runs lack."""
+        rows = self._up_to(epoch)
+        if digest is not None and self.path.exists() and hashlib.sha256(rows.encode()).hexdigest() != digest:
+            raise UserError(
+                f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a"
+                f" copy, or {self._without}"
+            )
+
+    def _up_to(self, epoch: int) -> str:
+        """The header and the rows up to `epoch`; without rows, without header: the next row decides on the columns."""
+        lines = self._lines()
+        kept = [line for line, number in zip(lines[1:], self._epochs(lines), strict=True) if number <= epoch]
+        return "".join([*lines[:1], *kept]) if kept else ""
 
     @property
     def last_epoch(self) -> int:
@@ -78,7 +107,7 @@ class Table:
 
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """Every column as floats, exactly as they were before they were written."""
-        rows = list(csv.reader(self._lines()))
+        rows = [self._cells(line) for line in self._lines()]
         if not rows:
             return {}
         try:
@@ -91,13 +120,23 @@ class Table:
         """Whole lines; a kill in the midst of a write leaves one without its end, which does not count."""
         if not self.path.exists():
             return []
-        content = self.path.read_bytes().decode()
-        return [line for line in content.splitlines(keepends=True) if line.endswith("\n")]
+        try:
+            return re.findall(r"[^\n]*\n", self.path.read_bytes().decode())
+        except UnicodeDecodeError as error:
+            raise self._damaged() from error
 
     def _epochs(self, lines: list[str]) -> list[int]:
+        """The epoch of each line but the first."""
         try:
-            return [int(float(row["epoch"])) for row in csv.DictReader(lines)]
-        except (ValueError, KeyError, TypeError) as error:
+            place = self._cells(lines[0]).index("epoch") if lines else 0
+            return [int(float(self._cells(line)[place])) for line in lines[1:]]
+        except (ValueError, IndexError, OverflowError) as error:
+            raise self._damaged() from error
+
+    def _cells(self, line: str) -> list[str]:
+        try:
+            return next(csv.reader([line]), [])
+        except csv.Error as error:
             raise self._damaged() from error
 
     def _damaged(self) -> UserError:
@@ -144,6 +183,7 @@ class Episodes:
         self._writing = False
         self._parts: list[Part] = []
         self._schema: pyarrow.Schema | None = None
+        self._written = hashlib.sha256()
 
     def add(self, epoch: int, episodes: Mapping[str, NDArray[Any]]) -> None:
         """Take in an epoch's episodes, (E,) arrays; `flush` brings them to the disk."""
@@ -162,6 +202,7 @@ class Episodes:
             raise ValueError(f"{self.path.name} goes on after epoch {last}, got epoch {epoch}; rewind the run first")
         self._schema = table.schema
         self._pending.append(table)
+        _take_in(self._written, table)
 
     def flush(self) -> None:
         """Bring what was added to the disk."""
@@ -186,6 +227,21 @@ class Episodes:
         self._remove_all_but_parts()
         if not kept and not self._pending:  # the next row decides which columns there are
             self._schema = None
+        self._written = self._hashed(epoch)
+
+    def digest(self) -> str:
+        """The SHA-256 of all rows, whatever parts they are in."""
+        self._begin_writing()
+        return self._written.hexdigest()
+
+    def check(self, epoch: int, digest: str | None) -> None:
+        """Raise `UserError` where the rows up to `epoch` are not those with this digest, which older runs lack."""
+        rows = self._hashed(epoch)
+        if digest is not None and self._files() and rows.hexdigest() != digest:
+            raise UserError(
+                f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a"
+                " copy, or delete it and go on without these episodes"
+            )
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Every column, with episodes that are not yet written."""
@@ -196,6 +252,13 @@ class Episodes:
         return {name: table[name].to_numpy() for name in table.column_names}
 
     # ---- reading -------------------------------------------------------------------------------------------------
+
+    def _hashed(self, epoch: int | None = None) -> hashlib._Hash:
+        """The hash of the rows up to an epoch, or of all."""
+        written = hashlib.sha256()
+        for table in (*map(_read, self._files()), *self._pending):  # one at a time: parts may be large
+            _take_in(written, table, epoch)
+        return written
 
     def _read_all(self) -> list[pyarrow.Table]:
         """What is on the disk, even while a writer merges parts after they were listed here."""
@@ -230,6 +293,7 @@ class Episodes:
         self._parts = [Part(path, *_epochs(path), footer.num_rows) for path, footer in zip(files, footers, strict=True)]
         self._schema = footers[0].schema.to_arrow_schema() if footers else None
         self._remove_all_but_parts()
+        self._written = self._hashed()
         self._writing = True
 
     def _become_folder(self) -> None:
@@ -340,13 +404,27 @@ def _last_epoch(table: pyarrow.Table) -> int:
     return int(table["epoch"].to_numpy().max())
 
 
+def _take_in(written: hashlib._Hash, table: pyarrow.Table, last: int | None = None) -> None:
+    """Add rows up to an epoch to a hash, one epoch after the other, so that it does not matter how they came in."""
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    epochs, starts = np.unique(columns["epoch"], return_index=True)
+    for epoch, start, end in zip(epochs, starts, [*starts[1:], len(table)], strict=True):
+        if last is None or epoch <= last:
+            for name, values in columns.items():
+                written.update(name.encode() + np.ascontiguousarray(values[start:end]).tobytes())
+
+
 def _read(path: Path, read: Callable[[Path], Any] = pyarrow.parquet.read_table) -> Any:
     """A part's rows, or its metadata; one that is damaged is named."""
     try:
         return read(path)
-    except pyarrow.ArrowInvalid as error:
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        whole = path.parent if _PART.fullmatch(path.name) else path
         raise UserError(
-            f"{path} is damaged ({error}); restore it from a copy, or delete it and go on without its episodes"
+            f"{path} is damaged ({' '.join(str(error).split())}); restore it from a copy, or delete {whole} and go on"
+            " without its episodes"
         ) from error
 
 

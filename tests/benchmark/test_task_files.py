@@ -97,7 +97,7 @@ def test_a_benchmark_trains_an_edited_task_anew(
     monkeypatch.chdir(tmp_path)
     write_maze(Path("maze.toml"))
     Path("plan.toml").write_text('tasks = ["maze.toml"]\nnum_seeds = 2\n')
-    command = ["benchmark", "plan.toml", *SMALL, "--workers", "1", "--pack", "2", "--out", "runs"]
+    command = ["benchmark", "plan.toml", *SMALL, "--workers", "1", "--pack", "2", "--retries", "0", "--out", "runs"]
     assert cli.main(command) == 0
     assert "2 of 2 runs done, 0 failed" in capsys.readouterr().out
     before = set(Path("runs/Maze-v0/sb-trpo").iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 import shutil
@@ -251,13 +252,35 @@ def edit(config: Path, setting: str) -> None:
     config.write_text("\n".join(lines) + "\n")
 
 
-def test_a_task_that_was_edited_beyond_recognition_is_told(tmp_path: Path) -> None:
+MAZE = """id = "Maze-v0"
+robot = "point"
+objective = "goal"
+objects = [{kind = "goal", size = 0.3}]
+"""
+
+
+@pytest.mark.parametrize(("part", "other"), [("point", "car"), ("0.3", "0.2"), ("Maze-v0", "Labyrinth-v0")])
+def test_a_task_that_was_edited_is_told(tmp_path: Path, part: str, other: str) -> None:
     task = tmp_path / "maze.toml"
-    task.write_text('id = "Maze-v0"\nrobot = "point"\nobjective = "goal"\nobjects = [{kind = "goal"}]\n')
+    task.write_text(MAZE)
     sizes: dict[str, Any] = {"num_envs": 2, "steps_per_epoch": 40, "total_steps": 80}
     run = sbtrpo.train(TrainConfig(task=str(task), **sizes), tmp_path / "run", quiet=True)
-    (run / "task.toml").write_text(task.read_text().replace("point", "car"))
-    with pytest.raises(UserError, match=r"does not fit the files in .*; if one of them was edited, put it back"):
+    before = (run / "metrics.csv").read_bytes()
+    (run / "task.toml").write_text(MAZE.replace(part, other))
+    with pytest.raises(UserError, match=r"task\.toml was edited since the run's checkpoint; put it back"):
+        sbtrpo.resume(run, quiet=True)
+    (run / "task.toml").write_text(MAZE + "# with a remark\n")
+    sbtrpo.resume(run, quiet=True)
+    assert (run / "metrics.csv").read_bytes() == before
+
+
+def test_a_method_that_was_edited_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "wary.py"
+    file.write_text("from sbtrpo.algorithms.trpo import TRPO\n\n\nclass Wary(TRPO):\n    pass\n")
+    config = TOY.replace(algo=f"{file}:Wary", total_steps=1_000)
+    run = sbtrpo.train(config, tmp_path / "run", quiet=True)
+    (run / "method.py").write_text(file.read_text() + "\n\nFURTHER = 1\n")
+    with pytest.raises(UserError, match=r"method\.py was edited since the run's checkpoint; put it back"):
         sbtrpo.resume(run, quiet=True)
 
 
@@ -338,9 +361,12 @@ def test_a_run_whose_steps_are_below_rounding_stops(tmp_path: Path, monkeypatch:
     assert max(metrics["line_search_tries"]) < 100
 
 
-@pytest.mark.parametrize("epochs", [1, 6])
-def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path, epochs: int) -> None:
-    run = sbtrpo.train(TOY.replace(total_steps=500 * epochs), tmp_path / "run", quiet=True)
+@pytest.mark.parametrize(("epochs", "every"), [(1, 1), (6, 1), (6, 50)])
+def test_a_folder_without_its_checkpoints_is_left_as_it_is(tmp_path: Path, epochs: int, every: int) -> None:
+    config = TOY.replace(total_steps=500 * epochs, checkpoint_every=every)
+    run = sbtrpo.train(config, tmp_path / "run", quiet=True)
+    if every > epochs:  # as if stopped by Ctrl-C, which saves, too
+        (run / "summary.json").unlink()
     shutil.rmtree(run / "checkpoints")
     before = (run / "metrics.csv").read_bytes()
     with pytest.raises(UserError, match=rf"{epochs} epochs in metrics\.csv and no checkpoint to go on from"):
@@ -356,6 +382,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
     whole = sbtrpo.train(config, tmp_path / "whole", quiet=True)
     killed = tmp_path / "killed"
     shutil.copytree(whole, killed, ignore=shutil.ignore_patterns("checkpoints", "summary.json"))
+    origin = json.loads((killed / "run.json").read_text())
+    assert origin.pop("saved")
+    (killed / "run.json").write_text(json.dumps(origin))
     rows = (killed / "metrics.csv").read_text().splitlines(keepends=True)
     (killed / "metrics.csv").write_text("".join(rows[:3]))
     sbtrpo.resume(killed, quiet=True)

@@ -1,0 +1,87 @@
+"""Damage to a run's tables is noticed, and whoever notices it changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+import sbtrpo
+from sbtrpo import TrainConfig
+from sbtrpo.benchmark.collect import collect
+from sbtrpo.errors import UserError
+from sbtrpo.runs.claims import CLAIMS
+from tests.resume.test_old_runs import contents
+
+CONFIG = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=800, hidden=(4,))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sbtrpo.train(CONFIG, tmp_path_factory.mktemp("damage") / "whole", quiet=True)
+
+
+@pytest.fixture
+def run(whole: Path, tmp_path: Path) -> Path:
+    """A run that was killed after its summary had got lost."""
+    copy = Path(shutil.copytree(whole, tmp_path / "run"))
+    (copy / "summary.json").unlink()
+    return copy
+
+
+def another_digit(path: Path) -> None:
+    """Change the last digit of the first row."""
+    header, row, *others = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, f"{row[:-2]}{(int(row[-2]) + 1) % 10}\n", *others]))
+
+
+def another_return(folder: Path) -> None:
+    """Write a part anew, whole and readable, with another number in it."""
+    part = sorted(folder.iterdir())[0]
+    table = pyarrow.parquet.read_table(part)
+    values = table["return"].to_pylist()
+    changed = pyarrow.array([values[0] + 1e-9, *values[1:]])
+    pyarrow.parquet.write_table(table.set_column(table.column_names.index("return"), "return", changed), part)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "timing.csv", "episodes.parquet"])
+def test_a_number_that_the_run_did_not_write_stops_a_resume(name: str, run: Path) -> None:
+    (another_return if name == "episodes.parquet" else another_digit)(run / name)
+    before = contents(run)
+    with pytest.raises(UserError, match=rf"{name} is damaged: its rows up to epoch 4 are not what was written"):
+        sbtrpo.resume(run, quiet=True)
+    assert {key: value for key, value in contents(run).items() if not Path(key).match(CLAIMS)} == before
+
+
+@pytest.mark.parametrize("name", ["timing.csv", "episodes.parquet"])
+def test_a_run_goes_on_without_what_it_can_spare(name: str, run: Path, whole: Path) -> None:
+    shutil.rmtree(run / name) if name == "episodes.parquet" else (run / name).unlink()
+    shutil.rmtree(run / "checkpoints" / "epoch-000004")
+    sbtrpo.resume(run, quiet=True)
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    table = collect(run.parent).table
+    assert table["epoch"].to_pylist() == [1, 2, 3, 4]
+    lacking = [None] * 3 if name == "timing.csv" else []
+    assert table["update_seconds"].to_pylist()[: len(lacking)] == lacking
+    assert table["update_seconds"].to_pylist()[3] is not None
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "timing.csv"])
+def test_collect_names_a_finished_run_with_other_numbers(name: str, whole: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(whole, tmp_path / "runs" / "run"))
+    assert collect(run.parent).states == {"run": "done"}
+    another_digit(run / name)
+    collected = collect(run.parent)
+    assert collected.unreadable == {
+        "run": f"run: {name} is damaged: it is not what the run wrote; restore it from a copy"
+    }
+    assert not collected.table.num_rows
+
+
+def test_a_damaged_origin_is_named(run: Path) -> None:
+    (run / "run.json").write_text("{")
+    with pytest.raises(UserError, match=r"run\.json is damaged .*; restore it from a copy, or delete it"):
+        sbtrpo.resume(run, quiet=True)
