@@ -59,6 +59,7 @@ class GpuPhysics(Physics):
         self._place = wp.get_device(device)
         if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order in which it is asked for
             wp.set_stream(wp.stream_from_torch(torch.cuda.current_stream()), self._place)
+            _compile(self._place, bool(model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP))
         self.room = room or capacities(model)
         with wp.ScopedDevice(self._place):
             self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
@@ -218,6 +219,12 @@ def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     if not any(model.body(k).name == "agent" for k in range(model.nbody)):
         return 16, 8 * 16
     return resting + 16, 10 * (resting + extra) + 6 * model.neq
+
+
+def _compile(place: Any, sleep: bool) -> None:
+    """Compile the kernels of every model, several modules at once: one after the other, they take minutes."""
+    names = ["forward", "passive", "sensor", "smooth", *(["island"] if sleep else [])]
+    wp.force_load(place, [wp.get_module(f"mujoco_warp._src.{name}") for name in names])
 
 
 def _state_layout(model: mujoco.MjModel) -> list[tuple[Any, int]]:
