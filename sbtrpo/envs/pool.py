@@ -27,6 +27,7 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.envs.physics import ENGINES
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
 
@@ -286,6 +287,8 @@ def make_pool(
         from sbtrpo.envs.foreign.pool import make_env_pool
 
         return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 
