@@ -74,7 +74,8 @@ class Pool:
         self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
         device = self.physics.device
-        self.everyone: Who = np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
+        marked = device is not None
+        self.everyone: Who = xp.ones(num_worlds, dtype=xp.bool, device=device) if marked else np.arange(num_worlds)
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)

@@ -49,12 +49,12 @@ class GpuPhysics(Physics):
         if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # Warp has no other that converges as far
         self._place = wp.get_device(device)
-        if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order in which it is asked for
+        if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order of the calls
             wp.set_stream(wp.stream_from_torch(torch.cuda.current_stream()), self._place)
         if not contacts:
             contacts, rows = capacities(model)
         with wp.ScopedDevice(self._place):
-            self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
+            self.warp_model = mjw.put_model(model, batch_sizes=dict.fromkeys(_batched(model), num_worlds))
             self.data = mjw.make_data(model, num_worlds, nconmax=contacts or None, njmax=rows or None)
         self.warp_model.opt.warn_overflow = 0
         self.warp_model.opt.run_rne_postconstraint = bool(model.nsensor)
@@ -164,7 +164,7 @@ def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     """Room for contacts, on average over worlds, and for constraint rows of one world."""
     body = model.geom_bodyid
     free = np.isin(model.body_jntadr, np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE))
-    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body])) 
+    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body]))
     car = 5 if any(model.body(k).name == "rear" for k in range(model.nbody)) else 0
     resting = 4 * max(lying - (5 if car else 0), 0) + car
     solid = model.nmocap + lying + model.neq > 0
