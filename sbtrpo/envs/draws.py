@@ -151,7 +151,7 @@ def _layouts(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
     keepout: wp.array[wp.float64], position: wp.array[wp.int64], xy: wp.array3d[wp.float64],
     turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Places and rotations of robot and objects for the worlds that want them."""
     world = wp.tid()
     if not wanted[world]:
@@ -179,7 +179,7 @@ def _targets(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], k: int, attempts: int, low: wp.array2d[wp.float64],
     high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], standing: wp.array3d[wp.float64],
     position: wp.array[wp.int64], xy: wp.array2d[wp.float64], placed: wp.array[wp.bool],
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Another place for thing k, for the worlds that want one; the others count as served."""
     world = wp.tid()
     placed[world] = True
@@ -202,7 +202,7 @@ class TensorLayouts(Layouts):
         self.spec, self.streams = spec, streams
         self.things = places(spec)
         device = streams.key.device
-        number = {"dtype": torch.float64, "device": device}
+        number: dict[str, Any] = {"dtype": torch.float64, "device": device}
         rules = zip(*((thing.low, thing.high, thing.keepout) for thing in self.things), strict=True)
         self._rules = [torch.tensor(np.stack(values), **number) for values in rules]
         """Of each thing: the corners of where it may stand, and how far others stay away."""

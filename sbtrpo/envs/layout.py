@@ -246,7 +246,7 @@ def make_layouts(
     if device is not None:
         from sbtrpo.envs.draws import TensorLayouts, tensor_streams  # needs the engine of that device
 
-        for_layouts, streams = tensor_streams(num_worlds, seed, device)
-        return TensorLayouts(spec, for_layouts, num_worlds), streams
+        on_device = tensor_streams(num_worlds, seed, device)
+        return TensorLayouts(spec, on_device[0], num_worlds), on_device[1]
     for_layouts, streams = make_streams(num_worlds, seed, "mt19937" if original else None)
     return Layouts(spec, for_layouts, num_worlds), streams
