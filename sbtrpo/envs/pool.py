@@ -27,6 +27,7 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.envs.physics import ENGINES
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
 
@@ -73,7 +74,8 @@ class Pool:
         self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
         device = self.physics.device
-        self.everyone: Who = np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
+        marked = device is not None
+        self.everyone: Who = xp.ones(num_worlds, dtype=xp.bool, device=device) if marked else np.arange(num_worlds)
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
@@ -224,9 +226,10 @@ class Pool:
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
-        device = self.physics.device
-        if self._obs is None or device is None:
-            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=device)
+        if self.physics.device is None:
+            self._obs = np.zeros(shape)
+        elif self._obs is None:
+            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=self.physics.device)
         restore(self._obs, state["obs"])
         restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))
@@ -286,6 +289,8 @@ def make_pool(
         from sbtrpo.envs.foreign.pool import make_env_pool
 
         return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 
