@@ -39,10 +39,17 @@ class GpuPhysics(Physics):
         device: "cuda", or "cpu" for tests.
         contacts: the most contacts of a world, on average over all worlds.
         rows: the most constraint rows of a world.
+        deterministic: whether the same states and controls give the same numbers again, to the bit.
     """
 
     def __init__(
-        self, model: mujoco.MjModel, num_worlds: int, device: str = "cuda", contacts: int = 0, rows: int = 0
+        self,
+        model: mujoco.MjModel,
+        num_worlds: int,
+        device: str = "cuda",
+        contacts: int = 0,
+        rows: int = 0,
+        deterministic: bool = False,
     ) -> None:
         self.xp: Any = xp
         self.model, self.num_worlds, self.device = model, num_worlds, device
@@ -57,6 +64,7 @@ class GpuPhysics(Physics):
             self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
             self.data = mjw.make_data(model, num_worlds, nconmax=contacts or None, njmax=rows or None)
         self.warp_model.opt.warn_overflow = 0
+        self.warp_model.opt.deterministic = deterministic
         self.warp_model.opt.run_rne_postconstraint = bool(model.nsensor)
         self._fields = {name: wp.to_torch(getattr(self.warp_model, name)) for name in _batched(model)}
         d = self.data
