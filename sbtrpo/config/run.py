@@ -47,8 +47,8 @@ class RunSettings:
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
     engine: Engine = setting("auto", operational=True)
     """What simulates the worlds: cpu, all cores; gpu, one GPU; auto takes the GPU where there is one and so many worlds
-    make it the faster one, unless device is cpu. Numbers of the two agree but for rounding. (gpu-on-cpu does on the CPU
-    what gpu does, slowly, for tests.)"""
+    make it the faster one, unless device is cpu. Numbers of the two agree but for rounding. gpu-on-cpu is for tests: it
+    does on the CPU what gpu does, slowly."""
     device: str = setting("auto", operational=True)
     """Where the learner's tensors live: cpu or cuda; auto: where the worlds are."""
     deterministic: bool = setting(False, operational=True)

@@ -126,7 +126,7 @@ def has_driver() -> bool:
 def _warp_sees_gpu() -> bool:
     import warp
 
-    warp.config.quiet = True
+    warp.config.log_level = warp.LOG_WARNING
     return bool(warp.is_cuda_available())
 
 

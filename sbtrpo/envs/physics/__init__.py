@@ -12,8 +12,11 @@ def make_physics(engine: str, model: Any, num_worlds: int, threads: int, determi
     """An engine by name; on the CPU it is always deterministic."""
     if engine == "cpu":
         return CpuPhysics(model, num_worlds, threads)
-    from sbtrpo.envs.physics.gpu import GpuPhysics  # needs optional packages
+    import warp  # an optional package, as what the next line imports
 
+    from sbtrpo.envs.physics.gpu import GpuPhysics
+
+    warp.config.log_level = warp.LOG_WARNING  # it would tell of every kernel that it loads
     return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu", deterministic=deterministic)
 
 
