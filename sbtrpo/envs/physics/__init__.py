@@ -12,7 +12,7 @@ def make_physics(engine: str, model: Any, num_worlds: int, threads: int, determi
     """An engine by name; on the CPU it is always deterministic."""
     if engine == "cpu":
         return CpuPhysics(model, num_worlds, threads)
-    import warp  # an optional package, as what the next line imports
+    import warp  # an optional package
 
     from sbtrpo.envs.physics.gpu import GpuPhysics
 
