@@ -231,7 +231,8 @@ class Pool:
         self.task.load_state_dict(state["task"])
         device = self.physics.device
         if self._obs is None or device is None:
-            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=device)
+            dtype = self._xp.float64 if device is None else self.physics.qpos.dtype
+            self._obs = self._xp.zeros(shape, dtype=dtype, device=device)
         restore(self._obs, state["obs"])
         restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))

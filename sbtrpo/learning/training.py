@@ -336,7 +336,9 @@ def resume(run: str | Path, quiet: bool = False, wandb: bool = False, engine: En
     """
     with RunFolder.open(run, wandb=wandb) as folder:
         if engine is not None and engine != folder.config.engine:
-            folder.change(engine=engine, device="auto")
+            there = {"engine": engine, "device": "auto"}
+            place(folder.config.replace(**there))  # what cannot be is refused before anything is written
+            folder.change(**there)
         trainer, notes = restore(folder)
         return _run(trainer, folder, quiet, notes)
 
