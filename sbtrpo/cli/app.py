@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
+from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings, with_values
 from sbtrpo.cli.tables import evaluation_table, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, in_a_sentence
@@ -99,18 +99,24 @@ def train(
 
 
 @app.command
-def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = False) -> int:
+def resume(
+    run: tyro.conf.Positional[Path],
+    quiet: bool = False,
+    wandb: bool = False,
+    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
+) -> int:
     """Continue a stopped or killed run as if it had never stopped.
 
     Args:
         run: the run's folder.
         quiet: show nothing.
         wandb: also log to Weights & Biases.
+        engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
     """
     from sbtrpo.learning import training
     from sbtrpo.runs.folder import RunFolder
 
-    return 0 if RunFolder.open(training.resume(run, quiet, wandb)).is_finished else INTERRUPTED
+    return 0 if RunFolder.open(training.resume(run, quiet, wandb, engine)).is_finished else INTERRUPTED
 
 
 @app.command
@@ -488,6 +494,7 @@ def _run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
     about = "Reinforcement learning under hard safety constraints."
     try:
+        arguments = with_values(arguments)
         _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:

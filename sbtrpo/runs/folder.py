@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.file import read_config, write_config
+from sbtrpo.config.file import edit_config, read_config, write_config
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
 from sbtrpo.files import naming, write_atomically
@@ -304,6 +304,26 @@ class RunFolder:
             self.hold()
             write_atomically(self.path / "run.json", _strict_json({**self._origin(), "saved": True}))
 
+    @property
+    def engine(self) -> str:
+        """The engine that the run was on last; empty where nobody has told."""
+        engines = self._origin()["engines"] if (self.path / "run.json").exists() else []
+        return engines[-1]["engine"] if engines else ""
+
+    def note_engine(self, engine: str, epoch: int) -> None:
+        """Tell which engine simulates the worlds from the end of this epoch on; numbers depend on it by rounding."""
+        if engine != self.engine:
+            self.hold()
+            origin = self._origin()
+            engines = [*origin["engines"], {"engine": engine, "after_epoch": epoch}]
+            write_atomically(self.path / "run.json", _strict_json({**origin, "engines": engines}))
+
+    def change(self, **settings: Any) -> None:
+        """Go on with other settings of where and how the run runs."""
+        self.hold()
+        self.config = self.config.replace(**settings)
+        edit_config(self.path / "config.toml", settings)
+
     def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
@@ -312,7 +332,8 @@ class RunFolder:
             write_atomically(path, _strict_json(origin))
         try:
             content: dict[str, Any] = json.loads(path.read_bytes())
-            return {**content, "id": content["id"], "started": content["started"]}
+            engines = [{**entry, "engine": str(entry["engine"])} for entry in content.get("engines", [])]
+            return {**content, "id": content["id"], "started": content["started"], "engines": engines}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
 

@@ -394,8 +394,8 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
-        ("foo", "device must be cpu or cuda, got 'foo'"),
-        ("meta", "device must be cpu or cuda, got 'meta'"),
+        ("foo", "device must be auto, cpu or cuda, got 'foo'"),
+        ("meta", "device must be auto, cpu or cuda, got 'meta'"),
         ("cuda", "torch sees no GPU here"),
     ],
 )
