@@ -243,7 +243,7 @@ def report(
         if runs.is_file():
             return read_table(runs), []
         collected = gather(runs)
-        return collected.table, [collected.sentence(), *collected.unreadable.values()]
+        return collected.table, collected.notes()
 
     if watch:
         keep_watching(read, out, videos, interval)

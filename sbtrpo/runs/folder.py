@@ -45,7 +45,7 @@ from sbtrpo.runs.tables import Episodes, Table
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TASK_FILE, METHOD_FILE = "task.toml", "method.py"
+TASK_FILE, METHOD_FILE, EPISODES = "task.toml", "method.py", "episodes.parquet"
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
 
@@ -98,7 +98,7 @@ class RunFolder:
         self._claim = claim
         self._metrics = Table(self.path / "metrics.csv", self.hold)
         self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
-        self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
+        self._episodes = Episodes(self.path / EPISODES, self.hold)
         self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
@@ -224,7 +224,7 @@ class RunFolder:
             "started": self._origin()["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
-            "sha256": self.digests(),
+            "sha256": {**self.digests(), **self._episodes.part_digests()},
         }
         write_atomically(self.path / "summary.json", _strict_json(content), guard=self.hold)
         self.draw_curves()
