@@ -348,8 +348,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
         _, state, notes = store.load_latest()
         with fitting(folder.path):
             trainer, digests = _trainer_from(state, folder), state.get("tables")
-    folder.rewind(trainer.epoch, digests)
-    return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
+    missing = folder.rewind(trainer.epoch, digests)
+    return trainer, [*notes, *missing, f"resuming after epoch {trainer.epoch}"]
 
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:

@@ -191,15 +191,17 @@ class RunFolder:
         """What the tables hold, as SHA-256 digests by their names; a checkpoint keeps them for `rewind`."""
         return {table.path.name: table.digest() for table in self._tables}
 
-    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> None:
+    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> list[str]:
         """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted.
 
         Before anything is changed, every table is read, and its rows are compared with the digests of that epoch.
+        Returns a sentence on each file that the run goes on without.
         """
         self.hold()
+        origin = self.path / "run.json"
+        missing = [] if origin.exists() else [f"{origin} is missing: when and where the run began is lost"]
         self._origin()
-        for table in self._tables:
-            table.check(epoch, (digests or {}).get(table.path.name))
+        missing += [table.check(epoch, (digests or {}).get(table.path.name)) for table in self._tables]
         last = min(self._metrics.last_epoch, epoch)
         if last != epoch:
             raise ValueError(
@@ -209,6 +211,7 @@ class RunFolder:
         for table in self._tables:
             table.rewind(epoch)
         self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
+        return list(filter(None, missing))
 
     @property
     def elapsed_seconds(self) -> float:

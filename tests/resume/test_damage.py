@@ -59,17 +59,33 @@ def test_a_number_that_the_run_did_not_write_stops_a_resume(name: str, run: Path
     assert {key: value for key, value in contents(run).items() if not Path(key).match(CLAIMS)} == before
 
 
-@pytest.mark.parametrize("name", ["timing.csv", "episodes.parquet"])
-def test_a_run_goes_on_without_what_it_can_spare(name: str, run: Path, whole: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("timing.csv", "its rows up to epoch 3 are lost"),
+        ("episodes.parquet", "its episodes up to epoch 3 are lost"),
+        ("run.json", "when and where the run began is lost"),
+    ],
+)
+def test_a_run_goes_on_without_what_it_can_spare_and_says_so(
+    name: str, lost: str, run: Path, whole: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.rmtree(run / name) if name == "episodes.parquet" else (run / name).unlink()
     shutil.rmtree(run / "checkpoints" / "epoch-000004")
-    sbtrpo.resume(run, quiet=True)
+    assert main(["resume", str(run)]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "is missing" in line]
+    assert told == [f"{run / name} is missing: {lost}"]
     assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     table = collect(run.parent).table
     assert table["epoch"].to_pylist() == [1, 2, 3, 4]
     lacking = [None] * 3 if name == "timing.csv" else []
     assert table["update_seconds"].to_pylist()[: len(lacking)] == lacking
     assert table["update_seconds"].to_pylist()[3] is not None
+
+
+def test_a_run_that_lacks_nothing_is_not_told_so(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["resume", str(run)]) == 0
+    assert "is missing" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "timing.csv"])
