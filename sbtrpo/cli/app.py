@@ -138,7 +138,8 @@ def evaluate(
         out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation, judgement
+    from sbtrpo.runs import evaluation
+    from sbtrpo.runs.judgement import misleading
 
     if out is not None:
         check_writable(out)
@@ -150,8 +151,8 @@ def evaluate(
         print(text)
     else:
         Console().print(evaluation_table(result))
-        if judgement.is_below_zero(result.reward, result.safe_reward):
-            print(judgement.BELOW_ZERO)
+        if words := misleading(result.reward, result.safety_probability, result.safe_reward):
+            print(words)
     if json_only and out is None:
         return
     target = out or run / "evaluation.json"

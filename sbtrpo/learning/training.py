@@ -7,6 +7,7 @@ not exist after a resume.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -42,7 +43,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
+from sbtrpo.runs.judgement import merit, misleading
 
 SKIPS_TO_STOP = 10
 
@@ -427,8 +428,8 @@ class Recorder:
 
     def warnings(self) -> list[str]:
         """What a reader of the last epoch's numbers should know."""
-        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
-        return [BELOW_ZERO] if below_zero else []
+        metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
+        return list(filter(None, [misleading(*metrics)]))
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
