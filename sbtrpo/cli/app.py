@@ -18,7 +18,7 @@ from rich.progress import Progress
 from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
 from sbtrpo.cli.tables import evaluation_table, table_of
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, in_a_sentence
+from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
 from sbtrpo.files import check_writable, write_atomically
 
 app = tyro.extras.SubcommandApp()
@@ -451,7 +451,8 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
-        return _main(args)
+        with alarms_in_a_line():
+            return _main(args)
     finally:
         if args is None:  # all is done, and Ctrl-C would only break into the interpreter's end
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -463,8 +463,9 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             epoch = trainer.run_epoch()
             recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
-            if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
-                display.warn(f"epoch {trainer.epoch}: {sentence}")
+            counts, place = (epoch.row["faulted_episodes"], epoch.row["episodes"]), f" of epoch {trainer.epoch}"
+            if not warned and (sentence := alarm(*counts, config.faulted, place)):
+                display.warn(sentence)
                 warned = True
             trainer.check()
         if sentence := recorder.alarm():
