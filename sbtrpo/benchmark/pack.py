@@ -228,10 +228,14 @@ class Learner:
         try:
             action(*arguments)
         except Exception:
-            self.failed = True
-            traceback.print_exc(file=self._log)
-            self._log.flush()
-            self.folder.close()
+            self.fail()
+
+    def fail(self) -> None:
+        """Put down the error at hand, and leave the pack."""
+        self.failed = True
+        traceback.print_exc(file=self._log)
+        self._log.flush()
+        self.folder.close()
 
     def close(self) -> None:
         """End the session."""
@@ -262,8 +266,13 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
         learners.sort(key=lambda learner: learner.trainer.epoch)
         for _, alike in itertools.groupby(learners, key=lambda learner: learner.trainer.epoch):
             group = list(alike)
-            if not interrupted.is_set():
-                _train_together(group, interrupted.is_set)
+            try:
+                if not interrupted.is_set():
+                    _train_together(group, interrupted.is_set)
+            except Exception:  # what none of them has done alone
+                for learner in group:
+                    if not learner.failed:
+                        learner.fail()
             failed += [learner.folder.path for learner in group if learner.failed]
     return failed
 
