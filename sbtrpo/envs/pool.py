@@ -298,8 +298,6 @@ def make_pool(
         from sbtrpo.envs.foreign.pool import make_env_pool
 
         return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
-    if engine not in ENGINES:
-        raise ValueError(f"engine must be one of {', '.join(ENGINES)}, got {engine!r}")
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 

@@ -70,7 +70,11 @@ def test_tests_on_the_cpu_need_the_extra_alone(machine: Any) -> None:
 @pytest.mark.parametrize(
     ("task", "original", "sentence"),
     [
-        ("my_package:MyEnv-v0", False, "my_package:MyEnv-v0 is simulated by its own package, on the CPU; use engine=cpu"),
+        (
+            "my_package:MyEnv-v0",
+            False,
+            "my_package:MyEnv-v0 is simulated by its own package, on the CPU; use engine=cpu",
+        ),
         ("ToyCorridor-v0", False, "ToyCorridor-v0 has no physics that a GPU could simulate; use engine=cpu"),
         (TASK, True, "are drawn on the host; use engine=cpu, or layout_rng='fast'"),
     ],
