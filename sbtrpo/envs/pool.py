@@ -78,7 +78,9 @@ class Pool:
         )
         xp = self._xp = self.physics.xp
         device = self.physics.device
-        self.everyone: Who = np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
+        self.everyone: Who = (
+            np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
+        )
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)

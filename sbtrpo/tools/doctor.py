@@ -219,7 +219,9 @@ def _gpu_test() -> Finding:
     text = f"largest difference {result['difference']:.1e}, {result['seconds']:.1f} s"
     if not result["alike"]:
         return Finding(name, f"worlds differ from those on the CPU: {text}", "warning", remedy, optional=True)
-    return Finding(name, f"can run; worlds as on the CPU ({text}, kernels and pools {result['ready_seconds']:.1f} of it)")
+    return Finding(
+        name, f"can run; worlds as on the CPU ({text}, kernels and pools {result['ready_seconds']:.1f} of it)"
+    )
 
 
 def _graphics() -> Iterator[Finding]:
