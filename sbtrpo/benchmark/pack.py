@@ -41,7 +41,8 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps
+    of_the_process = config.threads, config.update_threads, config.device
+    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps, *of_the_process
 
 
 class Share:
@@ -76,7 +77,7 @@ class Share:
 
     def wake(self) -> None:
         """Wake all sleeping bodies of this learner's worlds."""
-        self._shared.pool.wake(np.arange(self._rows.start, self._rows.stop))
+        self._shared.wake(self._rows)
 
     def state_dict(self) -> Nested:
         """The state of a pool that the learner had alone."""
@@ -94,11 +95,16 @@ class SharedPool:
         config, self._count = trainers[0].config, trainers[0].config.num_envs
         pools = [trainer.collector.pool for trainer in trainers]
         if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
-            raise ValueError("learners share a pool only on one task, with alike num_envs and steps")
+            raise ValueError(
+                "learners share a pool only on one task and device, with alike num_envs, steps and threads"
+            )
         self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
+        self._whole: Nested | None = (
+            None  # the state of all worlds since they last moved, once someone has asked for it
+        )
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
@@ -108,6 +114,7 @@ class SharedPool:
 
     def collect(self, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:
         """A rollout for each trainer, or what went wrong with it; a trainer that is None has left, its worlds idle."""
+        self._whole = None
         plays = [None if trainer is None else trainer.collector.play(steps) for trainer in trainers]
         outcomes: list[Outcome] = [None] * len(plays)
         shape = (self._count, *(self.pool.single_action_space.shape or ()))
@@ -126,9 +133,16 @@ class SharedPool:
             result = self.pool.step(np.concatenate(of_all))
         return outcomes
 
+    def wake(self, rows: slice) -> None:
+        """Wake all sleeping bodies of these worlds."""
+        self._whole = None
+        self.pool.wake(np.arange(rows.start, rows.stop))
+
     def state(self, rows: slice) -> Nested:
-        """The state of these worlds."""
-        return _cut(self.pool.state_dict(), self._small, rows)
+        """The state of these worlds; that of all is taken once for all learners."""
+        if self._whole is None:
+            self._whole = self.pool.state_dict()
+        return _cut(self._whole, self._small, rows)
 
 
 def _advance(
@@ -218,10 +232,14 @@ class Learner:
         try:
             action(*arguments)
         except Exception:
-            self.failed = True
-            traceback.print_exc(file=self._log)
-            self._log.flush()
-            self.folder.close()
+            self.fail()
+
+    def fail(self) -> None:
+        """Put down the error at hand, and leave the pack."""
+        self.failed = True
+        traceback.print_exc(file=self._log)
+        self._log.flush()
+        self.folder.close()
 
     def close(self) -> None:
         """End the session."""
@@ -252,8 +270,13 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
         learners.sort(key=lambda learner: learner.trainer.epoch)
         for _, alike in itertools.groupby(learners, key=lambda learner: learner.trainer.epoch):
             group = list(alike)
-            if not interrupted.is_set():
-                _train_together(group, interrupted.is_set)
+            try:
+                if not interrupted.is_set():
+                    _train_together(group, interrupted.is_set)
+            except Exception:  # what none of them has done alone
+                for learner in group:
+                    if not learner.failed:
+                        learner.fail()
             failed += [learner.folder.path for learner in group if learner.failed]
     return failed
 

@@ -50,16 +50,20 @@ def _choice(config: TrainConfig, before: str) -> Choice:
     return choose(config.engine, config.task, config.num_envs)
 
 
-def _check(device: str) -> None:
+def _check(name: str) -> None:
     """Refuse a device that is not there."""
     try:
-        kind = torch.device(device).type
+        device = torch.device(name)
     except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"device must be auto, cpu or cuda, got {device!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"torch sees no GPU here, so there is no device {device}; use --device cpu")
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise UserError(f"device must be auto, cpu or cuda, got {name!r}")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"torch sees no GPU here, so there is no device {name}; use --device cpu")
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= count:
+        last = f" to {device.type}:{count - 1}" if count > 1 else ""
+        raise UserError(f"there is no device {name} here; use --device {device.type}, or {device.type}:0{last}")
 
 
 def be_deterministic() -> None:

@@ -7,6 +7,7 @@ not exist after a resume.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -45,7 +46,7 @@ from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
+from sbtrpo.runs.judgement import merit, misleading
 
 SKIPS_TO_STOP = 10
 
@@ -360,8 +361,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
         _, state, notes = store.load_latest()
         with fitting(folder.path):
             trainer, digests = _trainer_from(state, folder), state.get("tables")
-    folder.rewind(trainer.epoch, digests)
-    return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
+    missing = folder.rewind(trainer.epoch, digests)
+    return trainer, [*notes, *missing, f"resuming after epoch {trainer.epoch}"]
 
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
@@ -436,8 +437,8 @@ class Recorder:
 
     def warnings(self) -> list[str]:
         """What a reader of the last epoch's numbers should know."""
-        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
-        return [BELOW_ZERO] if below_zero else []
+        metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
+        return list(filter(None, [misleading(*metrics)]))
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -471,8 +472,9 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             epoch = trainer.run_epoch()
             recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
-            if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
-                display.warn(f"epoch {trainer.epoch}: {sentence}")
+            counts, place = (epoch.row["faulted_episodes"], epoch.row["episodes"]), f" of epoch {trainer.epoch}"
+            if not warned and (sentence := alarm(*counts, config.faulted, place)):
+                display.warn(sentence)
                 warned = True
             trainer.check()
         if sentence := recorder.alarm():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ import pytest
 
 import sbtrpo
 from sbtrpo import TrainConfig
+from sbtrpo.benchmark import worker
 from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
-from sbtrpo.benchmark.states import LOG
+from sbtrpo.benchmark.states import LOG, last_words
+from sbtrpo.envs import Pool
 from sbtrpo.learning import training
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.claims import holder
 from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import toy
 from tests.processes import interrupt_after
@@ -141,6 +145,40 @@ def test_a_learner_that_fails_does_not_disturb_the_others(tmp_path: Path, monkey
     assert_same(packed[1], alone[1])
 
 
+def test_what_breaks_a_whole_pack_is_told_to_every_run_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that are at another epoch go on."""
+    configs = [toy(seed=seed, total_steps=700) for seed in (0, 1000, 2000)]
+    alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(TrainConfig, "epochs", property(lambda config: 1))
+        stopped.setattr(RunFolder, "finish", lambda folder, summary: folder.close())
+        sbtrpo.resume(packed[2], quiet=True)
+
+    def breaking(shared: SharedPool, trainers: Any, steps: int) -> Any:
+        raise MemoryError("no room for so many worlds")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SharedPool, "collect", breaking)
+        assert train_pack(packed) == packed[:2]
+    for run in packed[:2]:
+        assert last_words(run / LOG) == "MemoryError: no room for so many worlds"
+        assert holder(run) is None
+    assert_same(packed[2], alone[2])
+    assert train_pack(packed[:2]) == []
+    assert_same(packed[1], alone[1])
+
+
+def test_what_ends_a_worker_is_told_to_every_run_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = worker.Job(tmp_path, tuple(TOY[:2]))
+    for path in job.paths():
+        path.mkdir(parents=True)
+    (job.paths()[0] / "config.toml").write_text("task = 1")  # of the first one's, which ends them all
+    monkeypatch.setattr("sys.stdin", io.StringIO(job.to_json()))
+    monkeypatch.setattr(worker, "_stop_with_parent", lambda: None)  # it would read the standard input to its end
+    assert worker.main() == 1
+    assert last_words(job.paths()[1] / LOG).endswith("config.toml: task must be a text, got 1")
+
+
 def test_a_learner_whose_actions_are_not_finite_fails_alone() -> None:
     trainers = [Trainer(toy(seed=seed)) for seed in (0, 1)]
     shared = SharedPool(trainers)
@@ -180,6 +218,20 @@ def test_a_share_has_the_state_of_a_pool_of_its_own() -> None:
     compare(ours, theirs)
 
 
+def test_the_state_of_all_worlds_is_taken_once_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    state_dict = Pool.state_dict
+
+    def counted(pool: Pool) -> Any:
+        taken.append(pool.num_worlds)
+        return state_dict(pool)
+
+    monkeypatch.setattr(Pool, "state_dict", counted)
+    configs = [toy(seed=seed) for seed in (0, 1000, 2000)]
+    assert train_pack(folders(tmp_path, configs)) == []
+    assert taken.count(3 * configs[0].num_envs) == 1 + configs[0].epochs  # when they meet, and after every epoch
+
+
 def test_only_alike_runs_share_a_pool() -> None:
     assert pack_key(toy(seed=0)) == pack_key(toy(seed=1, algo="cpo"))
     assert pack_key(toy()) == pack_key(toy(checkpoint_every=3))
@@ -187,3 +239,10 @@ def test_only_alike_runs_share_a_pool() -> None:
     assert pack_key(toy(task="package:Env-v0")) is None
     with pytest.raises(ValueError, match="share a pool only on one task"):
         SharedPool([Trainer(toy()), Trainer(toy(num_envs=4))])
+
+
+@pytest.mark.parametrize("own", [{"learner_threads": 2}, {"threads": 2}, {"device": "cuda"}])
+def test_what_holds_for_a_whole_process_keeps_runs_out_of_a_pack(own: dict[str, Any]) -> None:
+    assert pack_key(toy(**own)) != pack_key(toy())
+    assert pack_key(toy(**own)) == pack_key(toy(**own, seed=1000))
+    assert pack_key(toy(learner_threads=1)) == pack_key(toy())  # which an epoch of this size has anyway
