@@ -1,9 +1,9 @@
 """How near training on a GPU comes to the speed of the physics.
 
 Trains some epochs (SB-TRPO, 4,096 worlds x 250 steps unless told otherwise), and lets a second pool follow the same
-actions from the same states, once as a pool and once as Warp's step alone: all substeps and one forward, as one recorded
-graph. Ratios are those of one run. Four epochs make a whole episode of 1,000 steps; the first epoch, in which graphs are
-recorded, does not count.
+actions from the same states, once as a pool and once as Warp's step alone: all substeps and one forward, as one
+recorded graph. Ratios are those of one run. Four epochs make a whole episode of 1,000 steps; the first epoch, in which
+graphs are recorded, does not count.
 
     python benchmarks/training.py --json
     python benchmarks/training.py --task SafetyPointGoal2-v0 --profile
@@ -11,8 +11,8 @@ recorded, does not count.
 --profile tells the shares of an epoch: physics (Warp's step alone), task logic (what the pool takes beyond that: task,
 resets, statistics), policy (what the rollout takes beyond that: network, noise, normaliser, storage), and update.
 
---startup tells how long it takes from the command `sbtrpo train` to the end of the first epoch, with an empty kernel cache
-and with the cache that this leaves.
+--startup tells how long it takes from the command `sbtrpo train` to the end of the first epoch, with an empty kernel
+cache and with the cache that this leaves.
 """
 
 from __future__ import annotations
