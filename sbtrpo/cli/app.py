@@ -295,6 +295,7 @@ def check(
     algo: str | None = None,
     seconds: float = 5.0,
     seed: int = 0,
+    engine: Literal["cpu", "gpu", "gpu-on-cpu"] = "cpu",
 ) -> int:
     """Try an environment or a method, and tell what to change before training.
 
@@ -304,13 +305,18 @@ def check(
             ToyCorridor-v0.
         seconds: how long to try an environment.
         seed: of the episodes.
+        engine: where to try a method: with gpu its tensors are on the GPU, and the task must be one that it simulates.
     """
     from sbtrpo.envs.foreign.check import check_environment
 
     if algo is not None:
         from sbtrpo.learning.check import check_method
 
-        outcome = check_method(algo, seed, task or "ToyCorridor-v0")
+        outcome = check_method(
+            algo, seed, task or ("ToyCorridor-v0" if engine == "cpu" else "SafetyPointGoal1-v0"), engine
+        )
+    elif engine != "cpu":
+        raise ValueError("--engine is for methods; an environment is tried on the CPU, so leave it out")
     elif task is not None:
         outcome = check_environment(task, seconds, seed)
     else:
