@@ -127,6 +127,7 @@ def evaluate(
     deterministic: bool = False,
     which: str = "last",
     faulted: Literal["unsafe", "apart"] | None = None,
+    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] = "auto",
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
     out: Path | None = None,
 ) -> None:
@@ -140,6 +141,7 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
             out.
+        engine: what simulates the worlds: cpu, gpu, or the faster one for so many episodes.
         json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
         out: the name of that file; by default evaluation.json in the run's folder.
     """
@@ -149,7 +151,7 @@ def evaluate(
 
     if out is not None:
         check_writable(out)
-    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted)
+    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted, engine=engine)
     if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
         print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
