@@ -91,7 +91,7 @@ class Storage:
 
     def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
         head, shape = policy.head, (steps, worlds)
-        self.obs = form.zeros((*shape, policy.params[1].shape[1]))
+        self.obs = form.zeros((*shape, policy.params[1].shape[-1]))
         self.outputs = form.zeros((*shape, head.outputs))
         self.action = form.zeros((*shape, head.action_size))
         self.signals = form.zeros((signals, *shape))
