@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.envs.draws import TensorLayouts
+from sbtrpo.envs.physics.gpu import GpuPhysics
 from sbtrpo.envs.pool import Info, Pool
 
 WARM_UP = 3
@@ -28,6 +31,10 @@ class Recorded:
         self._work, self._calls, self._outputs = work, 0, None
         self._stream = torch.cuda.Stream(device) if device == "cuda" else None
         self._graph: torch.cuda.CUDAGraph | None = None
+
+    def forget(self) -> None:
+        """Record anew at the next calls, because memory that the work uses has moved."""
+        self._calls, self._outputs, self._graph = 0, None, None
 
     def __call__(self) -> Any:
         """Do the work."""
@@ -64,41 +71,57 @@ class GpuPool(Pool):
     to mark the worlds whose episodes ended. An action that is not finite fails the world that it is for.
     """
 
+    physics: GpuPhysics
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         device = self.physics.device
         self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=device)
-        self._obs = torch.zeros((self.num_worlds, self.task.observation_size), device=device)
-        self._begun = False
+        self._recordings: weakref.WeakSet[Recorded] = weakref.WeakSet()
         self._recorded = self.recorded(lambda: self.advance(self._action))
+        self._trouble = torch.zeros(1, dtype=torch.int64, pin_memory=device == "cuda")
+        """Steps of worlds that ran out of room, as it was known a while ago: it comes by itself, nothing waits for it."""
 
     def recorded(self, work: Callable[[], Any]) -> Recorded:
         """Work that includes steps of this pool, recorded as one graph where there are graphs."""
-        return Recorded(work, self.physics.device)
+        recorded = Recorded(work, self.physics.device)
+        self._recordings.add(recorded)
+        return recorded
 
     @override
     def reset(self, seed: int | None = None) -> tuple[Tensor, Info]:
-        self._begun = True
         obs, info = super().reset(seed)
         self.attend()
         return obs, info
 
     def attend(self) -> int:
-        """See to what happened on the device, which this waits for; returns the number of faults so far."""
+        """See to what happened on the device, which this waits for; returns the number of faults so far.
+
+        Where worlds had more contacts than there was room for, there is more afterwards.
+        """
         layouts = getattr(self.task, "layouts", None)
         if isinstance(layouts, TensorLayouts):
             layouts.raise_if_failed()
+        if sentence := self.physics.grow():
+            for recorded in self._recordings:
+                recorded.forget()
+            warnings.warn(f"{self.spec.id}: {sentence}", RuntimeWarning, stacklevel=2)
         return self.faults
 
     @override
     def _show(self, obs: Tensor) -> None:
-        assert self._obs is not None
+        if self._obs is None:
+            self._obs = obs.clone()
         self._obs.copy_(obs)
 
     @override
     def step(self, action: Tensor) -> tuple[Any, ...]:
         self._action.copy_(self._checked(action))
-        return _cloned(self._recorded())
+        result = _cloned(self._recorded())
+        if self._trouble[0]:
+            self.attend()
+        self._trouble.copy_(self.physics.lost, non_blocking=True)
+        return result
 
 
 def _cloned(values: Any) -> Any:

@@ -77,9 +77,8 @@ class Pool:
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
-        self.single_action_space = gymnasium.spaces.Box(
-            np.asarray(self.task.action_low), np.asarray(self.task.action_high), dtype=np.float64
-        )
+        low, high = (np.asarray(bound, np.float64) for bound in (self.task.action_low, self.task.action_high))
+        self.single_action_space = gymnasium.spaces.Box(low, high, dtype=np.float64)
         self.env_action_space = self.single_action_space
         """What one environment by itself takes."""
         self._faults = xp.zeros(1, dtype=xp.int64, device=device)
@@ -225,8 +224,9 @@ class Pool:
             )
         self.physics.load_state_dict(state["physics"])
         self.task.load_state_dict(state["task"])
-        if self._obs is None or self.physics.device is None:
-            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype)
+        device = self.physics.device
+        if self._obs is None or device is None:
+            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=device)
         restore(self._obs, state["obs"])
         restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,10 +22,11 @@ _State = mujoco.mjtState
 _Overflow = mjw.OverflowType
 AWAKE = -(1 + mujoco.mjMINAWAKE)
 """Of a tree of bodies that has moved just now."""
-LOSSES = int(
-    _Overflow.NEFC | _Overflow.NJMAX_NNZ | _Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD
-    | _Overflow.CONTACT_MATCH | _Overflow.EPA_HORIZON
-)  # fmt: skip
+ROWS = int(_Overflow.NEFC | _Overflow.NJMAX_NNZ)
+"""Overflows of a world's constraint rows."""
+CONTACTS = int(_Overflow.BROADPHASE | _Overflow.NARROWPHASE | _Overflow.CCD)
+"""Overflows of the contacts, which all worlds keep in one place."""
+LOSSES = ROWS | CONTACTS | int(_Overflow.CONTACT_MATCH | _Overflow.EPA_HORIZON)
 """Overflows in which contacts are lost: such a step is none of the task's. (Others only stop an iteration early.)"""
 FIELDS = ("body_pos", "body_quat", "eq_data")
 """Fields of the model that may have a value for each world."""
@@ -37,12 +39,18 @@ class GpuPhysics(Physics):
         model: compiled with immovable objects as mocap bodies.
         num_worlds: N.
         device: "cuda", or "cpu" for tests.
-        contacts: the most contacts of a world, on average over all worlds.
-        rows: the most constraint rows of a world.
+        deterministic: whether sums are taken in the same order every time, which costs time.
+        room: for contacts of a world, on average over all worlds, and for constraint rows of any one world; by the
+            model if left out.
     """
 
     def __init__(
-        self, model: mujoco.MjModel, num_worlds: int, device: str = "cuda", contacts: int = 0, rows: int = 0
+        self,
+        model: mujoco.MjModel,
+        num_worlds: int,
+        device: str = "cuda",
+        deterministic: bool = False,
+        room: tuple[int, int] | None = None,
     ) -> None:
         self.xp: Any = xp
         self.model, self.num_worlds, self.device = model, num_worlds, device
@@ -51,18 +59,19 @@ class GpuPhysics(Physics):
         self._place = wp.get_device(device)
         if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order in which it is asked for
             wp.set_stream(wp.stream_from_torch(torch.cuda.current_stream()), self._place)
-        if not contacts:
-            contacts, rows = capacities(model)
+        self.room = room or capacities(model)
         with wp.ScopedDevice(self._place):
             self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
-            self.data = mjw.make_data(model, num_worlds, nconmax=contacts or None, njmax=rows or None)
+        self.data = self._make_data()
         self.warp_model.opt.warn_overflow = 0
+        self.warp_model.opt.deterministic = int(mjw.DeterminismType.ALL) if deterministic else 0
         self.warp_model.opt.run_rne_postconstraint = bool(model.nsensor)
         self._fields = {name: wp.to_torch(getattr(self.warp_model, name)) for name in _batched(model)}
         d = self.data
         self.qpos, self.qvel, self.ctrl, self.time = (wp.to_torch(a) for a in (d.qpos, d.qvel, d.ctrl, d.time))
         self.sensordata, self.xpos, self.xmat = (wp.to_torch(a) for a in (d.sensordata, d.xpos, d.xmat))
         self._overflow, self._asleep = wp.to_torch(d.overflow), wp.to_torch(d.tree_asleep)
+        self._lost = torch.zeros(3, dtype=torch.int64, device=device)
         self._warmstart = wp.to_torch(d.qacc_warmstart)
         self._mocap_pos, self._mocap_quat = wp.to_torch(d.mocap_pos), wp.to_torch(d.mocap_quat)
         self._start = torch.tensor(model.qpos0, dtype=self.qpos.dtype, device=device)
@@ -94,7 +103,6 @@ class GpuPhysics(Physics):
     def step(
         self, substeps: int, forward: bool, mocap: Any = None, between: Callable[[], None] | None = None
     ) -> Tensor:
-        self._overflow.zero_()
         with wp.ScopedDevice(self._place):
             for k in range(substeps):
                 if mocap is not None:
@@ -104,8 +112,46 @@ class GpuPhysics(Physics):
                 between()
             if forward:
                 mjw.forward(self.warp_model, self.data)
-        lost = (self._overflow & LOSSES) != 0
-        return lost | ~(torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1))
+        lost = [(self._overflow & kind) != 0 for kind in (CONTACTS, ROWS, LOSSES)]
+        self._lost += torch.stack(lost).sum(dim=1)
+        self._overflow.zero_()  # here, so that a reset's overflow counts in the step after it
+        return lost[-1] | ~(torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1))
+
+    @property
+    def lost(self) -> Tensor:
+        """(1,): steps of worlds in which contacts were lost, since room was made last."""
+        return self._lost[2:]
+
+    def grow(self) -> str:
+        """Make more room where it was too small since the last call; returns a sentence, empty where it was not.
+
+        This waits for the device. All arrays that others hold stay where they are, but what was recorded has to be
+        recorded anew.
+        """
+        contacts, rows, lost = self._lost.tolist()
+        if not lost:
+            return ""
+        before, self.room = self.room, tuple(
+            size + size // 2 if times else size for size, times in zip(self.room, (contacts, rows), strict=True)
+        )
+        self._lost.zero_()
+        self._overflow.zero_()
+        grown = self._make_data()
+        for field in dataclasses.fields(grown):
+            old, new = getattr(self.data, field.name), getattr(grown, field.name)
+            if isinstance(old, wp.array) and old.shape == new.shape:
+                setattr(grown, field.name, old)
+        self.data = grown
+        self.forward()
+        return (
+            f"{lost} steps of worlds had more contacts than there was room for, and count as faults; room for contacts"
+            f" and constraint rows of a world was {before} and is {self.room} from now on"
+        )
+
+    def _make_data(self) -> Any:
+        contacts, rows = self.room
+        with wp.ScopedDevice(self._place):
+            return mjw.make_data(self.model, self.num_worlds, nconmax=contacts, njmax=rows)
 
     @override
     def reset(self, who: Who) -> None:

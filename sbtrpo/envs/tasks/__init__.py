@@ -27,6 +27,9 @@ OBJECTIVES: dict[str, Callable[..., Navigation]] = {
     "run": Run,
 }
 
+MANY_RESTING = 5
+"""Movable objects from which on sleeping pays on a GPU, where it costs by itself."""
+
 
 def make_task(
     spec: TaskSpec, num_worlds: int, seed: int, engine: str, threads: int, original: bool, sleep: bool
@@ -38,6 +41,8 @@ def make_task(
         model = compile_velocity(spec)
         physics = make_physics(engine, model, num_worlds, threads)
         return Velocity(spec, model, physics, seed, original), physics
+    if engine != "cpu":
+        sleep = sleep and sum(group.count for group in spec.groups if group.body == "free") >= MANY_RESTING
     scene = compile_navigation(spec, sleep, mocap=engine != "cpu")
     physics = make_physics(engine, scene.model, num_worlds, threads)
     return OBJECTIVES[spec.objective](spec, scene, physics, seed, original), physics
