@@ -76,7 +76,7 @@ class Share:
 
     def wake(self) -> None:
         """Wake all sleeping bodies of this learner's worlds."""
-        self._shared.pool.wake(np.arange(self._rows.start, self._rows.stop))
+        self._shared.wake(self._rows)
 
     def state_dict(self) -> Nested:
         """The state of a pool that the learner had alone."""
@@ -99,6 +99,7 @@ class SharedPool:
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
+        self._whole: Nested | None = None  # the state of all worlds since they last moved, once someone has asked for it
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
@@ -108,6 +109,7 @@ class SharedPool:
 
     def collect(self, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:
         """A rollout for each trainer, or what went wrong with it; a trainer that is None has left, its worlds idle."""
+        self._whole = None
         plays = [None if trainer is None else trainer.collector.play(steps) for trainer in trainers]
         outcomes: list[Outcome] = [None] * len(plays)
         shape = (self._count, *(self.pool.single_action_space.shape or ()))
@@ -126,9 +128,16 @@ class SharedPool:
             result = self.pool.step(np.concatenate(of_all))
         return outcomes
 
+    def wake(self, rows: slice) -> None:
+        """Wake all sleeping bodies of these worlds."""
+        self._whole = None
+        self.pool.wake(np.arange(rows.start, rows.stop))
+
     def state(self, rows: slice) -> Nested:
-        """The state of these worlds."""
-        return _cut(self.pool.state_dict(), self._small, rows)
+        """The state of these worlds; that of all is taken once for all learners."""
+        if self._whole is None:
+            self._whole = self.pool.state_dict()
+        return _cut(self._whole, self._small, rows)
 
 
 def _advance(

@@ -13,6 +13,7 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
 from sbtrpo.benchmark.states import LOG
+from sbtrpo.envs import Pool
 from sbtrpo.learning import training
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.training import Trainer
@@ -178,6 +179,20 @@ def test_a_share_has_the_state_of_a_pool_of_its_own() -> None:
                 np.testing.assert_array_equal(value, b[key])
 
     compare(ours, theirs)
+
+
+def test_the_state_of_all_worlds_is_taken_once_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    state_dict = Pool.state_dict
+
+    def counted(pool: Pool) -> Any:
+        taken.append(pool.num_worlds)
+        return state_dict(pool)
+
+    monkeypatch.setattr(Pool, "state_dict", counted)
+    configs = [toy(seed=seed) for seed in (0, 1000, 2000)]
+    assert train_pack(folders(tmp_path, configs)) == []
+    assert taken.count(3 * configs[0].num_envs) == 1 + configs[0].epochs  # when they meet, and after every epoch
 
 
 def test_only_alike_runs_share_a_pool() -> None:
