@@ -41,7 +41,8 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps
+    of_the_process = config.threads, config.update_threads, config.device
+    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps, *of_the_process
 
 
 class Share:
@@ -94,7 +95,7 @@ class SharedPool:
         config, self._count = trainers[0].config, trainers[0].config.num_envs
         pools = [trainer.collector.pool for trainer in trainers]
         if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
-            raise ValueError("learners share a pool only on one task, with alike num_envs and steps")
+            raise ValueError("learners share a pool only on one task and device, with alike num_envs, steps and threads")
         self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]

@@ -202,3 +202,10 @@ def test_only_alike_runs_share_a_pool() -> None:
     assert pack_key(toy(task="package:Env-v0")) is None
     with pytest.raises(ValueError, match="share a pool only on one task"):
         SharedPool([Trainer(toy()), Trainer(toy(num_envs=4))])
+
+
+@pytest.mark.parametrize("own", [{"learner_threads": 2}, {"threads": 2}, {"device": "cuda"}])
+def test_what_holds_for_a_whole_process_keeps_runs_out_of_a_pack(own: dict[str, Any]) -> None:
+    assert pack_key(toy(**own)) != pack_key(toy())
+    assert pack_key(toy(**own)) == pack_key(toy(**own, seed=1000))
+    assert pack_key(toy(learner_threads=1)) == pack_key(toy())  # which an epoch of this size has anyway
