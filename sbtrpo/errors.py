@@ -1,14 +1,41 @@
-"""Errors that a user can mend; the command line shows only their message."""
+"""Errors that a user can mend, and warnings; the command line shows only their message."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import sys
 import traceback
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 
 class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
+
+
+class Alarm(RuntimeWarning):
+    """What a user must not overlook, in a sentence."""
+
+
+@contextlib.contextmanager
+def alarms_in_a_line() -> Iterator[None]:
+    """Show alarms as the command line shows errors, and other warnings as Python does, with their place in the code."""
+    usual = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **where: Any) -> None:
+        if issubclass(category, Alarm):
+            print("sbtrpo: WARNING:", sentence(message, 1500).removeprefix("WARNING: "), file=sys.stderr, flush=True)
+        else:
+            usual(message, category, *place, **where)
+
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        warnings.showwarning = usual
 
 
 def sentence(error: object, most: int = 500) -> str:

@@ -43,8 +43,10 @@ from sbtrpo.benchmark.columns import (
 from sbtrpo.benchmark.states import State, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
+from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
-from sbtrpo.runs.folder import read_run
+from sbtrpo.runs.folder import EPISODES, read_run
+from sbtrpo.runs.tables import Episodes
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
@@ -72,6 +74,12 @@ class Collected:
     """Of every run, by its folder; one that was planned and never begun is pending."""
     unreadable: dict[str, str]
     """Folders of runs, and lists of planned ones, that could not be read, and why."""
+    damaged: list[str]
+    """What is wrong with files that the table can do without, each with its runs."""
+
+    def notes(self) -> list[str]:
+        """How complete it is, then a sentence on all that is wrong."""
+        return [self.sentence(), *self.unreadable.values(), *self.damaged]
 
     def sentence(self) -> str:
         """How complete it is."""
@@ -109,16 +117,21 @@ def collect(root: str | Path) -> Collected:
     configs = [config for _, _, config in runs]
     varied, ambiguous, tasks = _varied(configs), ambiguous_labels(configs), task_names(configs)
     tables = []
+    damage: dict[str, list[str]] = {}
     for name, path, config in runs:
         try:
             task = tasks[config.task_entry.identity]
             facts = _facts(name, task, config, states[name] == "done", ambiguous)
-            tables.append(_run_table(path, facts, config, varied))
+            written = _digests(path) if facts["complete"] else {}
+            tables.append(_run_table(path, facts, config, varied, written))
+            for words in _damage(path, written):
+                damage.setdefault(words, []).append(name)
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
     with_rows = [table for table in tables if table is not None]
-    return Collected(_joined(with_rows) if with_rows else _no_rows(), states, unreadable)
+    damaged = [f"{', '.join(names)}: {words}" for words, names in damage.items()]
+    return Collected(_joined(with_rows) if with_rows else _no_rows(), states, unreadable, damaged)
 
 
 def write_table(table: pyarrow.Table, path: str | Path) -> Path:
@@ -195,9 +208,10 @@ def _facts(name: str, task: str, config: TrainConfig, complete: bool, ambiguous:
     return facts
 
 
-def _run_table(path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str]) -> pyarrow.Table | None:
-    """The rows of one run; None if it has none."""
-    written = _digests(path) if facts["complete"] else {}
+def _run_table(
+    path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str], written: Mapping[str, str]
+) -> pyarrow.Table | None:
+    """The rows of one run, whose files must have the digests in `written`; None if it has none."""
     metrics = _read_csv(path / "metrics.csv", written)
     rows = 0 if metrics is None else metrics.num_rows
     if facts["complete"] and rows < config.epochs:
@@ -236,9 +250,25 @@ def _constant(value: Any, count: int) -> pyarrow.Array:
 def _digests(run: Path) -> dict[str, str]:
     """What a finished run's tables held at its end; runs of older versions do not tell."""
     try:
-        return dict(json.loads((run / "summary.json").read_bytes())["sha256"])
-    except (ValueError, TypeError, KeyError, OSError):
+        content = (run / "summary.json").read_bytes()
+        return {str(name): str(digest) for name, digest in json.loads(content)["sha256"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         return {}
+
+
+def _damage(run: Path, written: Mapping[str, str]) -> Iterator[str]:
+    """What is wrong with those files of a finished run that its rows can do without."""
+    if "timing.csv" in written and not (run / "timing.csv").exists():
+        yield "timing.csv is missing"
+    then = {name: digest for name, digest in written.items() if name.startswith(f"{EPISODES}/")}
+    try:
+        now = Episodes(run / EPISODES).part_digests() if then else {}
+    except (UserError, OSError) as error:
+        yield f"{EPISODES} is damaged: {error}"
+    else:
+        if now != then:
+            wrong = "is damaged: it is not what the run wrote; restore it from a copy"
+            yield f"{EPISODES} {wrong if now else 'is missing'}"
 
 
 def _read_csv(path: Path, written: Mapping[str, str]) -> pyarrow.Table | None:

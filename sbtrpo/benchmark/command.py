@@ -153,7 +153,7 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
         constraints = constraint_names(collected.table.column_names)
         for table in _final_tables(summary, setting_columns(collected.table), constraints):
             console.print(table)
-        lines = [*_alarms(summary), collected.sentence(), *collected.unreadable.values()]
+        lines = [*_alarms(summary), *collected.notes()]
         if aggregate.tasks:
             console.print(_overall_table(aggregate))
             lines = [*_what_counts(aggregate), *lines]

@@ -43,7 +43,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    of_the_process = config.threads, config.update_threads, config.device, config.engine
+    of_the_process = config.threads, config.update_threads, config.device, config.engine, config.deterministic
     # On a GPU their networks are one batch, and so are their costs.
     alike = () if config.engine == "cpu" else (config.hidden, config.constraints, config.faulted)
     shape = config.num_envs, config.steps_per_epoch, config.total_steps
@@ -101,12 +101,15 @@ class SharedPool:
         pools = [trainer.collector.pool for trainer in trainers]
         alike = len({pack_key(trainer.config) for trainer in trainers}) == len({type(pool) for pool in pools}) == 1
         if not alike or not isinstance(pools[0], Pool):
-            raise ValueError("learners share a pool only on one task and device, with alike num_envs, steps and threads")
-        self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads, engine=config.engine)
+            raise ValueError("learners share a pool only on one task and device, alike in num_envs, steps and threads")
+        self.pool = make_pool(
+            config.task, len(pools) * self._count, 0, config.engine, config.threads, deterministic=config.deterministic
+        )
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
-        self._whole: Nested | None = None  # the state of all worlds since they last moved, once someone has asked for it
+        self._whole: Nested | None = None
+        """The state of all worlds since they last moved, once someone has asked for it."""
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
@@ -253,10 +256,14 @@ class Learner:
         try:
             action(*arguments)
         except Exception:
-            self.failed = True
-            traceback.print_exc(file=self._log)
-            self._log.flush()
-            self.folder.close()
+            self.fail()
+
+    def fail(self) -> None:
+        """Put down the error at hand, and leave the pack."""
+        self.failed = True
+        traceback.print_exc(file=self._log)
+        self._log.flush()
+        self.folder.close()
 
     def close(self) -> None:
         """End the session."""
@@ -287,8 +294,13 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
         learners.sort(key=_place)
         for _, alike in itertools.groupby(learners, key=_place):
             group = list(alike)
-            if not interrupted.is_set():
-                _train_together(group, interrupted.is_set)
+            try:
+                if not interrupted.is_set():
+                    _train_together(group, interrupted.is_set)
+            except Exception:  # what none of them has done alone
+                for learner in group:
+                    if not learner.failed:
+                        learner.fail()
             failed += [learner.folder.path for learner in group if learner.failed]
     return failed
 

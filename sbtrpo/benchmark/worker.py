@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Self
 
 from sbtrpo.benchmark.plan import run_path
-from sbtrpo.benchmark.states import FAILURE, is_done
+from sbtrpo.benchmark.states import FAILURE, LOG, is_done
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.tasks import is_task_file
+from sbtrpo.errors import alarms_in_a_line
 from sbtrpo.runs.claims import Busy
 from sbtrpo.runs.folder import RunFolder, method_file
 
@@ -117,7 +118,8 @@ def main() -> int:
     job = Job.from_json(sys.stdin.readline())
     _stop_with_parent()
     try:
-        return work(job)
+        with alarms_in_a_line():
+            return work(job)
     except KeyboardInterrupt:
         return 130
     except Busy as other:  # it came first, after all
@@ -125,6 +127,9 @@ def main() -> int:
         return BUSY
     except Exception:
         traceback.print_exc()
+        for path in job.paths()[1:]:  # the first one's log has this process's output
+            with (path / LOG).open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
         return 1
 
 

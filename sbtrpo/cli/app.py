@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 
-from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings
+from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings, with_values
 from sbtrpo.cli.tables import evaluation_table, table_of
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, in_a_sentence
+from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
 from sbtrpo.files import check_writable, write_atomically
 
 app = tyro.extras.SubcommandApp()
@@ -99,18 +99,24 @@ def train(
 
 
 @app.command
-def resume(run: tyro.conf.Positional[Path], quiet: bool = False, wandb: bool = False) -> int:
+def resume(
+    run: tyro.conf.Positional[Path],
+    quiet: bool = False,
+    wandb: bool = False,
+    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
+) -> int:
     """Continue a stopped or killed run as if it had never stopped.
 
     Args:
         run: the run's folder.
         quiet: show nothing.
         wandb: also log to Weights & Biases.
+        engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
     """
     from sbtrpo.learning import training
     from sbtrpo.runs.folder import RunFolder
 
-    return 0 if RunFolder.open(training.resume(run, quiet, wandb)).is_finished else INTERRUPTED
+    return 0 if RunFolder.open(training.resume(run, quiet, wandb, engine)).is_finished else INTERRUPTED
 
 
 @app.command
@@ -138,7 +144,8 @@ def evaluate(
         out: the name of that file; by default evaluation.json in the run's folder.
     """
     from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation, judgement
+    from sbtrpo.runs import evaluation
+    from sbtrpo.runs.judgement import misleading
 
     if out is not None:
         check_writable(out)
@@ -150,8 +157,8 @@ def evaluate(
         print(text)
     else:
         Console().print(evaluation_table(result))
-        if judgement.is_below_zero(result.reward, result.safe_reward):
-            print(judgement.BELOW_ZERO)
+        if words := misleading(result.reward, result.safety_probability, result.safe_reward):
+            print(words)
     if json_only and out is None:
         return
     target = out or run / "evaluation.json"
@@ -243,7 +250,7 @@ def report(
         if runs.is_file():
             return read_table(runs), []
         collected = gather(runs)
-        return collected.table, [collected.sentence(), *collected.unreadable.values()]
+        return collected.table, collected.notes()
 
     if watch:
         keep_watching(read, out, videos, interval)
@@ -450,7 +457,8 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     try:
-        return _main(args)
+        with alarms_in_a_line():
+            return _main(args)
     finally:
         if args is None:  # all is done, and Ctrl-C would only break into the interpreter's end
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -488,6 +496,7 @@ def _run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
     about = "Reinforcement learning under hard safety constraints."
     try:
+        arguments = with_values(arguments)
         _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ def write_config(path: Path, config: TrainConfig) -> None:
     lines = ["# Every setting of this run; `sbtrpo train --help` says what they mean.", ""]
     for name, value in config.settings().items():
         lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
+    write_atomically(path, ("\n".join(lines) + "\n").encode())
+
+
+def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
+    """Give some settings of a config.toml other values, and leave its other lines as they are."""
+    beginnings = tuple(f"{name} = " for name in settings)
+    lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith(beginnings)]
+    lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 

@@ -10,6 +10,9 @@ from sbtrpo.config.settings import Fidelity, setting
 Faulted: TypeAlias = Literal["unsafe", "apart"]
 """What episodes count as that a fault has cut."""
 
+Engine: TypeAlias = Literal["auto", "cpu", "gpu", "gpu-on-cpu"]
+"""What simulates the worlds."""
+
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
 
@@ -42,10 +45,14 @@ class RunSettings:
     """Widths of the hidden layers, of policy and critics."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
-    device: str = setting("cpu", operational=True)
-    """Where the learner's tensors live: cpu or cuda."""
-    engine: Literal["cpu", "gpu", "gpu-on-cpu"] = setting("cpu", operational=True)
-    """What simulates the worlds."""
+    engine: Engine = setting("auto", operational=True)
+    """What simulates the worlds: cpu, all cores; gpu, one GPU; auto takes the GPU where there is one and so many worlds
+    make it the faster one, unless device is cpu. Numbers of the two agree but for rounding. gpu-on-cpu is for tests: it
+    does on the CPU what gpu does, slowly."""
+    device: str = setting("auto", operational=True)
+    """Where the learner's tensors live: cpu or cuda; auto: where the worlds are."""
+    deterministic: bool = setting(False, operational=True)
+    """Whether a run on a GPU gives the same numbers again to the bit, which takes longer; the CPU always does."""
     threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
     learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)

@@ -33,12 +33,13 @@ class TrainConfig(RunSettings):
     """What was given, and not left to defaults."""
 
     def __init__(self, **given: Any) -> None:
-        given = {name: value for name, value in given.items() if value is not None}
-        entry = catalogue.method(given.get("algo", RunSettings.algo))
+        algo = declared(RunSettings)["algo"].checked(given.get("algo", RunSettings.algo))
+        entry = catalogue.method(algo)
         known = all_settings(entry)
         for name in given:
             if name not in known:
                 raise ValueError(no_such_setting(name, entry))
+        given = {name: value for name, value in given.items() if value is not None or known[name].default is not None}
         given = {name: known[name].checked(value) for name, value in given.items()}
         given |= {"algo": entry.name} if "algo" in given else {}
         given |= {"task": given["task"].removeprefix("sbtrpo:")} if "task" in given else {}
@@ -66,7 +67,8 @@ class TrainConfig(RunSettings):
 
     def replace(self, **changes: Any) -> TrainConfig:
         """With other values of these settings; None takes one back to its default."""
-        return TrainConfig(**{**self.given, **changes})
+        changed = {**self.given, **changes}
+        return TrainConfig(**{name: value for name, value in changed.items() if value is not None})
 
     @property
     def label(self) -> str:

@@ -118,7 +118,7 @@ def _place(
         x = low[k, 0] + (high[k, 0] - low[k, 0]) * _uniform(key, position)
         y = low[k, 1] + (high[k, 1] - low[k, 1]) * _uniform(key, position + wp.int64(1))
         position += wp.int64(2)
-        clear = bool(True)
+        clear = bool(True)  # noqa: UP018, a variable for Warp, where `True` is a constant
         for j in range(upto):
             if clear and j != except_for:
                 dx, dy = xy[world, j, 0] - x, xy[world, j, 1] - y
@@ -151,7 +151,7 @@ def _layouts(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
     keepout: wp.array[wp.float64], position: wp.array[wp.int64], xy: wp.array3d[wp.float64],
     turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Places and rotations of robot and objects for the worlds that want them."""
     world = wp.tid()
     if not wanted[world]:
@@ -160,7 +160,7 @@ def _layouts(
     consumed = _layout(own, position[world], low, high, keepout, world, xy)
     at = position[world] + wp.abs(consumed)
     done = consumed > wp.int64(0)
-    restarts = int(1)
+    restarts = int(1)  # noqa: RUF046, UP018
     while not done and restarts < _RESTARTS:
         for j in range(_PARALLEL):
             if not done:
@@ -179,7 +179,7 @@ def _targets(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], k: int, attempts: int, low: wp.array2d[wp.float64],
     high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], standing: wp.array3d[wp.float64],
     position: wp.array[wp.int64], xy: wp.array2d[wp.float64], placed: wp.array[wp.bool],
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Another place for thing k, for the worlds that want one; the others count as served."""
     world = wp.tid()
     placed[world] = True
@@ -202,10 +202,10 @@ class TensorLayouts(Layouts):
         self.spec, self.streams = spec, streams
         self.things = places(spec)
         device = streams.key.device
-        number = {"dtype": torch.float64, "device": device}
-        self._low = torch.tensor(np.stack([thing.low for thing in self.things]), **number)
-        self._high = torch.tensor(np.stack([thing.high for thing in self.things]), **number)
-        self._keepout = torch.tensor([thing.keepout for thing in self.things], **number)
+        number: dict[str, Any] = {"dtype": torch.float64, "device": device}
+        rules = zip(*((thing.low, thing.high, thing.keepout) for thing in self.things), strict=True)
+        self._rules = [torch.tensor(np.stack(values), **number) for values in rules]
+        """Of each thing: the corners of where it may stand, and how far others stay away."""
         self._xy = torch.zeros((num_worlds, len(self.things), 2), **number)
         self._turns = torch.zeros((num_worlds, len(self.things)), **number)
         self._target = torch.zeros((num_worlds, 2), **number)
@@ -232,7 +232,7 @@ class TensorLayouts(Layouts):
         wp.launch(
             _layouts,
             dim=len(self._ready),
-            inputs=_warp(wanted, self.streams.key, self._low, self._high, self._keepout),
+            inputs=_warp(wanted, self.streams.key, *self._rules),
             outputs=_warp(self.streams.position, self._xy, self._turns, self._failed),
             device=_device(self._xy),
         )
@@ -257,7 +257,7 @@ class TensorLayouts(Layouts):
         wp.launch(
             _targets,
             dim=len(self._ready),
-            inputs=[*_warp(rows, streams.key), k, TARGET_ATTEMPTS, *_warp(self._low, self._high, self._keepout, standing)],
+            inputs=[*_warp(rows, streams.key), k, TARGET_ATTEMPTS, *_warp(*self._rules, standing)],
             outputs=_warp(streams.position, self._target, self._placed),
             device=_device(self._xy),
         )

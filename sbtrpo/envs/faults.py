@@ -47,13 +47,15 @@ class Tolerance:
             )
 
 
-def alarm(faulted: float, episodes: float, counted: Faulted) -> str:
-    """What to say, loudly, of so many faulted episodes among all; empty where they are few.
+def alarm(faulted: float, episodes: float, counted: Faulted, place: str = "") -> str:
+    """What to say, loudly, of so many faulted episodes among all of a place; empty where they are few.
 
     >>> alarm(1, 100, "unsafe")
     ''
     >>> alarm(3, 20, "apart")[:53]
     'WARNING: 3 of 20 episodes (15 %) were cut by a fault:'
+    >>> alarm(3, 20, "apart", " of epoch 7")[:44]
+    'WARNING: 3 of 20 episodes of epoch 7 (15 %) '
     """
     if not faulted > ALARMING * episodes:
         return ""
@@ -62,7 +64,7 @@ def alarm(faulted: float, episodes: float, counted: Faulted) -> str:
         "apart": "They are left out of all rates and means, which so tell of the other episodes alone",
     }
     return (
-        f"WARNING: {faulted:.0f} of {episodes:.0f} episodes ({100 * faulted / episodes:.3g} %) were cut by a fault:"
-        " the simulation diverged, or the environment raised, hung, ended its process or gave a number that is not"
+        f"WARNING: {faulted:.0f} of {episodes:.0f} episodes{place} ({100 * faulted / episodes:.3g} %) were cut by a"
+        " fault: the simulation diverged, or the environment raised, hung, ended its process or gave a number that is not"
         f" finite. {meaning[counted]}; mend the cause before you rely on these numbers."
     )

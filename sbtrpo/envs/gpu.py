@@ -29,7 +29,7 @@ class Recorded:
 
     def __init__(self, work: Callable[[], Any], device: str | None) -> None:
         self._work, self._calls, self._outputs = work, 0, None
-        self._stream = torch.cuda.Stream(device) if device == "cuda" else None
+        self._stream = torch.cuda.Stream(device) if device == "cuda" else None  # type: ignore[no-untyped-call]
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def forget(self) -> None:
@@ -80,7 +80,7 @@ class GpuPool(Pool):
         self._recordings: weakref.WeakSet[Recorded] = weakref.WeakSet()
         self._recorded = self.recorded(lambda: self.advance(self._action))
         self._trouble = torch.zeros(1, dtype=torch.int64, pin_memory=device == "cuda")
-        """Steps of worlds that ran out of room, as it was known a while ago: it comes by itself, nothing waits for it."""
+        """Steps of worlds that ran out of room, as known a while ago: it comes by itself, nothing waits for it."""
 
     def recorded(self, work: Callable[[], Any]) -> Recorded:
         """Work that includes steps of this pool, recorded as one graph where there are graphs."""
@@ -117,7 +117,7 @@ class GpuPool(Pool):
     @override
     def step(self, action: Tensor) -> tuple[Any, ...]:
         self._action.copy_(self._checked(action))
-        result = _cloned(self._recorded())
+        result: tuple[Any, ...] = _cloned(self._recorded())
         if self._trouble[0]:
             self.attend()
         self._trouble.copy_(self.physics.lost, non_blocking=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sbtrpo.envs.arrays import to_numpy
+from sbtrpo.envs.arrays import Array, to_numpy
 from sbtrpo.envs.spec import NavigationSpec, Rectangle
 from sbtrpo.envs.streams import Floats, Ints, Streams, make_streams, uniform
 from sbtrpo.errors import UserError
@@ -188,9 +188,9 @@ class Layouts:
                 " room there is; use fewer objects, smaller keepouts or a larger extent"
             )
         self.keepouts = np.asarray([thing.keepout for thing in self.things])
-        self._xy = np.zeros((num_worlds, len(self.things), 2))
-        self._turns = np.zeros((num_worlds, len(self.things)))
-        self._ready = np.zeros(num_worlds, bool)
+        self._xy: Array = np.zeros((num_worlds, len(self.things), 2))
+        self._turns: Array = np.zeros((num_worlds, len(self.things)))
+        self._ready: Array = np.zeros(num_worlds, bool)
 
     def seed(self, seed: int) -> None:
         """Start all streams anew."""
@@ -242,11 +242,11 @@ class Layouts:
 def make_layouts(
     spec: NavigationSpec, num_worlds: int, seed: int, original: bool, device: str | None
 ) -> tuple[Layouts, Streams]:
-    """The layouts of the worlds' episodes, and the streams of what happens within these; on a device if one is named."""
+    """The layouts of the worlds' episodes, and the streams of what happens within these; on a device if it is named."""
     if device is not None:
         from sbtrpo.envs.draws import TensorLayouts, tensor_streams  # needs the engine of that device
 
-        for_layouts, streams = tensor_streams(num_worlds, seed, device)
-        return TensorLayouts(spec, for_layouts, num_worlds), streams
+        on_device = tensor_streams(num_worlds, seed, device)
+        return TensorLayouts(spec, on_device[0], num_worlds), on_device[1]
     for_layouts, streams = make_streams(num_worlds, seed, "mt19937" if original else None)
     return Layouts(spec, for_layouts, num_worlds), streams

@@ -26,9 +26,11 @@ from sbtrpo.envs.arrays import (
     suspicious,
     which,
 )
+from sbtrpo.envs.engines import NoEngine, choose, within_memory
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import make_task
+from sbtrpo.errors import sentence
 
 Info = dict[str, Any]
 LayoutRng = Literal["fast", "original"]
@@ -61,6 +63,7 @@ class Pool:
         threads: int = 0,
         layout_rng: LayoutRng = "fast",
         sleep: bool = True,
+        deterministic: bool = False,
     ) -> None:
         self.spec = get_spec(task)
         _check_count("num_worlds", num_worlds, least=1)
@@ -70,10 +73,13 @@ class Pool:
         if layout_rng not in ("fast", "original"):
             raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
         original = layout_rng == "original"
-        self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
+        self.task, self.physics = make_task(
+            self.spec, num_worlds, int(seed), engine, threads, original, sleep, deterministic
+        )
         xp = self._xp = self.physics.xp
         device = self.physics.device
-        self.everyone: Who = np.arange(num_worlds) if device is None else xp.ones(num_worlds, dtype=xp.bool, device=device)
+        marked = device is not None
+        self.everyone: Who = xp.ones(num_worlds, dtype=xp.bool, device=device) if marked else np.arange(num_worlds)
 
         size = self.task.observation_size
         self.single_observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float64)
@@ -226,7 +232,8 @@ class Pool:
         self.task.load_state_dict(state["task"])
         device = self.physics.device
         if self._obs is None or device is None:
-            self._obs = self._xp.zeros(shape, dtype=self.physics.qpos.dtype, device=device)
+            dtype = self._xp.float64 if device is None else self.physics.qpos.dtype
+            self._obs = self._xp.zeros(shape, dtype=dtype, device=device)
         restore(self._obs, state["obs"])
         restore(self._steps, state["steps"])
         self._longest = int(self._xp.max(self._steps))
@@ -261,6 +268,7 @@ def make_pool(
     threads: int = 0,
     layout_rng: LayoutRng = "fast",
     sleep: bool = True,
+    deterministic: bool = False,
 ) -> Pool:
     """A pool of worlds.
 
@@ -269,11 +277,14 @@ def make_pool(
             .toml file or a dict (see docs/tasks.md).
         num_worlds: how many worlds step together.
         seed: of the worlds' random streams; world i's episodes depend on it and on i alone.
-        engine: "cpu".
+        engine: "cpu", or "gpu", where observations, rewards, costs and masks are tensors on the GPU and actions are taken
+            from there; "auto" takes the one that is faster with so many worlds. For tests "gpu-on-cpu" does on the CPU
+            what "gpu" does.
         threads: threads of the engine; 0 takes all cores that this process may use.
         layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
             (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
+        deterministic: whether a GPU gives the same numbers again to the bit, which takes longer; the CPU always does.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
@@ -282,6 +293,7 @@ def make_pool(
     >>> obs.shape, reward.shape, sorted(info)[:3]
     ((4, 60), (4,), ['cost_hazards', 'cost_vases_contact', 'cost_vases_velocity'])
     """
+    engine = choose(engine, task, num_worlds, layout_rng == "original").engine
     if isinstance(task, str) and is_foreign(task):
         from sbtrpo.envs.foreign.pool import make_env_pool
 
@@ -289,5 +301,10 @@ def make_pool(
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 
-        return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep)
+        try:
+            with within_memory(num_worlds):
+                return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep, deterministic)
+        except NotImplementedError as error:
+            what = sentence(error).rstrip(".")
+            raise NoEngine(f"MuJoCo Warp cannot simulate {get_spec(task).id} ({what}); use engine=cpu") from error
     return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)

@@ -16,7 +16,8 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.errors import UserError, where_raised
-from sbtrpo.learning.training import Trainer, keeping_threads
+from sbtrpo.learning.placement import keeping_torch
+from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
 
@@ -71,7 +72,7 @@ class Tryout:
     def run(self) -> None:
         """Everything, as far as it gets."""
         try:
-            with keeping_threads():
+            with keeping_torch():
                 self._try()
         except Exception as error:
             cause = error.__cause__ or error

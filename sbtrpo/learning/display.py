@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sbtrpo.errors import Alarm
+
 Numbers = Mapping[str, float]
 
 RESULTS = (("reward", ".2f"), ("cost", ".2f"), ("safety_probability", ".2f"), ("safe_reward", ".2f"))
@@ -48,7 +50,7 @@ class LiveView:
     def warn(self, message: str) -> None:
         """Print a line that stands out; where all else is quiet, it is a warning of Python's."""
         if self.quiet:
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            warnings.warn(message, Alarm, stacklevel=2)
         else:
             self.console.print(message, style="bold red", soft_wrap=True, highlight=False, markup=False)
 

@@ -7,6 +7,7 @@ not exist after a resume.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -24,8 +25,10 @@ from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.run import Engine
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.constraints import make_constraints
+from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.advantages import (
@@ -36,13 +39,14 @@ from sbtrpo.learning.advantages import (
     returns_to_go,
 )
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.placement import be_deterministic, keeping_torch, place
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero, merit
+from sbtrpo.runs.judgement import merit, misleading
 
 SKIPS_TO_STOP = 10
 
@@ -74,16 +78,27 @@ class Advantages:
 
 
 class Trainer:
-    """A method on one task."""
+    """A method on one task.
 
-    def __init__(self, config: TrainConfig) -> None:
+    Args:
+        config: the settings.
+        before: the engine that the run has been on, which it keeps where its settings leave that open.
+    """
+
+    def __init__(self, config: TrainConfig, before: str = "") -> None:
+        self.placement = place(config, before)
+        config = config.replace(engine=self.placement.engine, device=self.placement.device)
         self.config, settings = config, config.method
-        _check_device(config.device)
+        if config.deterministic and config.device != "cpu":
+            be_deterministic()
         if config.update_threads:
             torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
-        pool = make_pool(config.task, config.num_envs, int(streams[3]), threads=config.threads, engine=config.engine)
+        pool = make_pool(
+            config.task, config.num_envs, int(streams[3]), config.engine, config.threads,
+            deterministic=config.deterministic,
+        )  # fmt: skip
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
         size, space = pool.task.observation_size, pool.env_action_space
@@ -98,7 +113,8 @@ class Trainer:
         self.collector = _collector_class(pool)(
             pool, self.policy, noise, self.constraints, faulted=config.faulted, final=self.critics is not None
         )
-        self.collector.start()
+        with within_memory(config.num_envs):
+            self.collector.start()
         self._cost_keys, columns = ["cost"], list[str]()
         if names != TOTAL_ONLY:
             self._cost_keys = [f"cost_{name}" for name in names]
@@ -113,8 +129,9 @@ class Trainer:
     def run_epoch(self) -> Epoch:
         """Collect, update, and tell what happened."""
         started = time.perf_counter()
-        rollout = self.collector.collect(self.config.steps_per_world)
-        return self.learn(rollout, time.perf_counter() - started)
+        with within_memory(self.config.num_envs):
+            rollout = self.collector.collect(self.config.steps_per_world)
+            return self.learn(rollout, time.perf_counter() - started)
 
     def learn(self, rollout: Rollout, rollout_seconds: float) -> Epoch:
         """The epoch's part after the rollout: update, and tell what happened."""
@@ -289,33 +306,11 @@ def _collector_class(pool: Pool) -> type[Collector]:
     return DeviceCollector
 
 
-def _check_device(name: str) -> None:
-    """Refuse a device that is not there."""
-    try:
-        kind = torch.device(name).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise UserError(f"device must be cpu or cuda, got {name!r}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"torch sees no GPU here, so there is no device {name}; use --device cpu")
-
-
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-@contextlib.contextmanager
-def keeping_threads() -> Iterator[None]:
-    """PyTorch's threads belong to the process, and a run sets their number: as many afterwards as before."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@keeping_threads()
+@keeping_torch()
 def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -337,10 +332,17 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
         return _run(trainer, folder, quiet)
 
 
-@keeping_threads()
-def resume(run: str | Path, quiet: bool = False, wandb: bool = False) -> Path:
-    """Continue a run from its newest intact checkpoint, as if it had never stopped."""
+@keeping_torch()
+def resume(run: str | Path, quiet: bool = False, wandb: bool = False, engine: Engine | None = None) -> Path:
+    """Continue a run from its newest intact checkpoint, as if it had never stopped.
+
+    With another engine it goes on there from now on, on the same states; numbers then differ by rounding, which grows.
+    """
     with RunFolder.open(run, wandb=wandb) as folder:
+        if engine is not None and engine != folder.config.engine:
+            there = {"engine": engine, "device": "auto"}
+            place(folder.config.replace(**there))  # what cannot be is refused before anything is written
+            folder.change(**there)
         trainer, notes = restore(folder)
         return _run(trainer, folder, quiet, notes)
 
@@ -357,13 +359,13 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
             " back, or train anew in another folder"
         )
     if not store.epochs():  # the run was stopped before its first
-        trainer, notes, digests = Trainer(folder.config), list[str](), None
+        trainer, notes, digests = Trainer(folder.config, folder.engine), list[str](), None
     else:
         _, state, notes = store.load_latest()
         with fitting(folder.path):
             trainer, digests = _trainer_from(state, folder), state.get("tables")
-    folder.rewind(trainer.epoch, digests)
-    return trainer, [*notes, f"resuming after epoch {trainer.epoch}"]
+    missing = folder.rewind(trainer.epoch, digests)
+    return trainer, [*notes, *missing, f"resuming after epoch {trainer.epoch}"]
 
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
@@ -380,7 +382,7 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
                 f"{folder.path / file} was edited since the run's checkpoint; put it back, or train anew in another"
                 " folder"
             )
-    trainer = Trainer(folder.config)
+    trainer = Trainer(folder.config, folder.engine)
     form = trainer.state_dict()
     for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
         check_form(state[part], form[part], part)
@@ -417,6 +419,7 @@ class Recorder:
 
     def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
         self.trainer, self.folder, self._store = trainer, folder, _store(folder)
+        folder.note_engine(trainer.config.engine, trainer.epoch)
         self._row: dict[str, float] = {}
         self._saved = trainer.epoch
 
@@ -437,8 +440,8 @@ class Recorder:
 
     def warnings(self) -> list[str]:
         """What a reader of the last epoch's numbers should know."""
-        below_zero = bool(self._row) and is_below_zero(self._row["reward"], self._row["safe_reward"])
-        return [BELOW_ZERO] if below_zero else []
+        metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
+        return list(filter(None, [misleading(*metrics)]))
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""
@@ -466,14 +469,15 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in [*config.notes(), *(notes or [])]:
+        for note in [trainer.placement.sentence(), *config.notes(), *(notes or [])]:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
             epoch = trainer.run_epoch()
             recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
-            if not warned and (sentence := alarm(epoch.row["faulted_episodes"], epoch.row["episodes"], config.faulted)):
-                display.warn(f"epoch {trainer.epoch}: {sentence}")
+            counts, place = (epoch.row["faulted_episodes"], epoch.row["episodes"]), f" of epoch {trainer.epoch}"
+            if not warned and (sentence := alarm(*counts, config.faulted, place)):
+                display.warn(sentence)
                 warned = True
             trainer.check()
         if sentence := recorder.alarm():

@@ -38,7 +38,7 @@ from sbtrpo.report.variants import (
     usual_settings,
 )
 from sbtrpo.runs.curves import SMOOTHING
-from sbtrpo.runs.judgement import BELOW_ZERO, is_below_zero
+from sbtrpo.runs.judgement import misleading
 
 Floats = NDArray[np.float64]
 Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"
@@ -201,19 +201,24 @@ class Runs:
         return Estimate(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, len(values))
 
     @functools.cached_property
-    def below_zero(self) -> list[str]:
-        """The tasks on which methods have a safe reward that violations raise."""
-        pairs = {(task, v): [self.pooled(task, v, m) for m in ("reward", "safe_reward")] for task, v in self._groups}
-        found = {
-            task
-            for (task, _), (reward, safe_reward) in pairs.items()
-            if reward is not None and safe_reward is not None and is_below_zero(reward.mean, safe_reward.mean)
-        }
-        return [task for task in self.tasks if task in found]
+    def misleading(self) -> dict[str, list[str]]:
+        """What to say of safe rewards that returns below zero make mislead, and on which tasks some do."""
+        found: dict[str, list[str]] = {}
+        for task, variant in itertools.product(self.tasks, self.variants):
+            pooled = [self.pooled(task, variant, name) for name in ("reward", "safety_probability", "safe_reward")]
+            words = misleading(*(math.nan if estimate is None else estimate.mean for estimate in pooled))
+            if words and task not in found.setdefault(words, []):
+                found[words].append(task)
+        return found
+
+    @property
+    def below_zero(self) -> set[str]:
+        """The tasks on which some safe rewards mislead."""
+        return {task for tasks in self.misleading.values() for task in tasks}
 
     def warnings(self) -> list[str]:
         """What a reader must know to judge the numbers."""
-        return [f"{', '.join(map(paper.task_title, self.below_zero))}: {BELOW_ZERO}"] if self.below_zero else []
+        return [f"{', '.join(map(paper.task_title, tasks))}: {words}" for words, tasks in self.misleading.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
         """The mean over seeds of the trailing means over `window` epochs."""

@@ -240,7 +240,7 @@ def overall(runs: Runs) -> Table:
         " is bold."
     )
     if misled := [title for title in tasks if title in map(paper.task_title, runs.below_zero)]:
-        caption += f" On {', '.join(misled)} some safe rewards are below 0, where violations raise them."
+        caption += f" On {', '.join(misled)} returns are below 0, and some safe rewards mislead."
     if left_out := [variant.title for variant in runs.variants if variant not in result.methods]:
         caption += f" Left out, since not run on all of these tasks: {'; '.join(left_out)}."
     return Table(

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.file import read_config, write_config
+from sbtrpo.config.file import edit_config, read_config, write_config
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
 from sbtrpo.files import naming, write_atomically
@@ -45,7 +45,7 @@ from sbtrpo.runs.tables import Episodes, Table
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TASK_FILE, METHOD_FILE = "task.toml", "method.py"
+TASK_FILE, METHOD_FILE, EPISODES = "task.toml", "method.py", "episodes.parquet"
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
 
@@ -98,7 +98,7 @@ class RunFolder:
         self._claim = claim
         self._metrics = Table(self.path / "metrics.csv", self.hold)
         self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
-        self._episodes = Episodes(self.path / "episodes.parquet", self.hold)
+        self._episodes = Episodes(self.path / EPISODES, self.hold)
         self._tables = (self._metrics, self._timing, self._episodes)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
@@ -191,15 +191,17 @@ class RunFolder:
         """What the tables hold, as SHA-256 digests by their names; a checkpoint keeps them for `rewind`."""
         return {table.path.name: table.digest() for table in self._tables}
 
-    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> None:
+    def rewind(self, epoch: int, digests: Mapping[str, str] | None = None) -> list[str]:
         """Forget what was logged after `epoch`, so that a resumed run goes on as if it had not been interrupted.
 
         Before anything is changed, every table is read, and its rows are compared with the digests of that epoch.
+        Returns a sentence on each file that the run goes on without.
         """
         self.hold()
+        origin = self.path / "run.json"
+        missing = [] if origin.exists() else [f"{origin} is missing: when and where the run began is lost"]
         self._origin()
-        for table in self._tables:
-            table.check(epoch, (digests or {}).get(table.path.name))
+        missing += [table.check(epoch, (digests or {}).get(table.path.name)) for table in self._tables]
         last = min(self._metrics.last_epoch, epoch)
         if last != epoch:
             raise ValueError(
@@ -209,6 +211,7 @@ class RunFolder:
         for table in self._tables:
             table.rewind(epoch)
         self._elapsed_before, self._begun = self._logged_seconds(), time.monotonic()
+        return list(filter(None, missing))
 
     @property
     def elapsed_seconds(self) -> float:
@@ -224,7 +227,7 @@ class RunFolder:
             "started": self._origin()["started"],
             "finished": _now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
-            "sha256": self.digests(),
+            "sha256": {**self.digests(), **self._episodes.part_digests()},
         }
         write_atomically(self.path / "summary.json", _strict_json(content), guard=self.hold)
         self.draw_curves()
@@ -304,6 +307,26 @@ class RunFolder:
             self.hold()
             write_atomically(self.path / "run.json", _strict_json({**self._origin(), "saved": True}))
 
+    @property
+    def engine(self) -> str:
+        """The engine that the run was on last; empty where nobody has told."""
+        engines = self._origin()["engines"] if (self.path / "run.json").exists() else []
+        return engines[-1]["engine"] if engines else ""
+
+    def note_engine(self, engine: str, epoch: int) -> None:
+        """Tell which engine simulates the worlds from the end of this epoch on; numbers depend on it by rounding."""
+        if engine != self.engine:
+            self.hold()
+            origin = self._origin()
+            engines = [*origin["engines"], {"engine": engine, "after_epoch": epoch}]
+            write_atomically(self.path / "run.json", _strict_json({**origin, "engines": engines}))
+
+    def change(self, **settings: Any) -> None:
+        """Go on with other settings of where and how the run runs."""
+        self.hold()
+        self.config = self.config.replace(**settings)
+        edit_config(self.path / "config.toml", settings)
+
     def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
@@ -312,7 +335,8 @@ class RunFolder:
             write_atomically(path, _strict_json(origin))
         try:
             content: dict[str, Any] = json.loads(path.read_bytes())
-            return {**content, "id": content["id"], "started": content["started"]}
+            engines = [{**entry, "engine": str(entry["engine"])} for entry in content.get("engines", [])]
+            return {**content, "id": content["id"], "started": content["started"], "engines": engines}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
 

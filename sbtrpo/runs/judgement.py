@@ -20,6 +20,10 @@ BELOW_ZERO = (
     "safe episodes return less than 0, and the safe reward counts unsafe ones as 0: here every violation raises it;"
     " go by the safety probability first, then by the reward of safe episodes"
 )
+NONE_SAFE = (
+    "no episode was safe, and the safe reward counts unsafe ones as 0, which is more than these episodes return: go by"
+    " the safety probability first"
+)
 """What to tell a user of such results."""
 
 Merit = tuple[float, float, float]
@@ -52,6 +56,8 @@ def safe_episodes_reward(safety_probability: float, safe_reward: float) -> float
     return safe_reward / safety_probability if safety_probability > 0 else math.nan
 
 
-def is_below_zero(reward: float, safe_reward: float) -> bool:
-    """Whether the safe reward misleads: it is below 0, or 0 because no episode was safe, where returns are below 0."""
-    return safe_reward < 0 or (safe_reward == 0 and reward < 0)
+def misleading(reward: float, safety_probability: float, safe_reward: float) -> str:
+    """What to say where returns below 0 make the safe reward mislead; empty where it does not."""
+    if safe_reward < 0:
+        return BELOW_ZERO
+    return NONE_SAFE if safety_probability == 0 and reward < 0 else ""

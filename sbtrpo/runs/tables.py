@@ -85,14 +85,19 @@ class Table:
             self._written = hashlib.sha256("".join(self._lines()).encode())
         return self._written
 
-    def check(self, epoch: int, digest: str | None) -> None:
-        """Raise `UserError` where the rows up to `epoch` are not those with this digest, which older runs lack."""
-        rows = self._up_to(epoch)
-        if digest is not None and self.path.exists() and hashlib.sha256(rows.encode()).hexdigest() != digest:
-            raise UserError(
-                f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a"
-                f" copy, or {self._without}"
-            )
+    def check(self, epoch: int, digest: str | None) -> str:
+        """Compare the rows up to `epoch` with this digest, which older runs lack.
+
+        Returns what to say where the file is missing; raises `UserError` where it holds other rows.
+        """
+        if digest in (None, hashlib.sha256(self._up_to(epoch).encode()).hexdigest()):
+            return ""
+        if not self.path.exists():
+            return f"{self.path} is missing: its rows up to epoch {epoch} are lost"
+        raise UserError(
+            f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a copy,"
+            f" or {self._without}"
+        )
 
     def _up_to(self, epoch: int) -> str:
         """The header and the rows up to `epoch`; without rows, without header: the next row decides on the columns."""
@@ -234,14 +239,22 @@ class Episodes:
         self._begin_writing()
         return self._written.hexdigest()
 
-    def check(self, epoch: int, digest: str | None) -> None:
-        """Raise `UserError` where the rows up to `epoch` are not those with this digest, which older runs lack."""
-        rows = self._hashed(epoch)
-        if digest is not None and self._files() and rows.hexdigest() != digest:
-            raise UserError(
-                f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a"
-                " copy, or delete it and go on without these episodes"
-            )
+    def part_digests(self) -> dict[str, str]:
+        """The SHA-256 of every part's bytes, by its name below the run's folder; quicker than to read the rows."""
+        return {
+            f"{self.path.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in self._files()
+        }
+
+    def check(self, epoch: int, digest: str | None) -> str:
+        """As `Table.check`."""
+        if digest in (None, self._hashed(epoch).hexdigest()):
+            return ""
+        if not self._files():
+            return f"{self.path} is missing: its episodes up to epoch {epoch} are lost"
+        raise UserError(
+            f"{self.path} is damaged: its rows up to epoch {epoch} are not what was written; restore it from a copy,"
+            " or delete it and go on without these episodes"
+        )
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """Every column, with episodes that are not yet written."""

@@ -6,7 +6,7 @@ Every finding that is not as it should be names the command that mends it.
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
+import json
 import os
 import platform
 import re
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sbtrpo.envs.physics import ENGINES
+from sbtrpo.envs import engines
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.media.video import ffmpeg
 from sbtrpo.tools.speed import measure_speed
@@ -36,10 +36,13 @@ SPEED_TASK, SPEED_WORLDS = "SafetyPointGoal2-v0", 20
 EXPECTED_RATIO = 0.7
 """The share of the physics engine's speed that a pool should reach on an idle machine."""
 PAPER_STEPS = 2e7
+SELF_TEST_SECONDS = 600
+"""The most that a test of the GPU engine may take: two, and minutes where kernels are compiled first."""
 LEAST_DISK = 2 * 2**30
 """Bytes; a long run with its checkpoints takes a few hundred megabytes."""
 _PACKAGES = ("sbtrpo", "torch", "mujoco", "numpy", "gymnasium")
 PURPOSES = {
+    "gpu": "; for sbtrpo train --engine gpu",
     "onnx": "; for sbtrpo export --format onnx",
     "ray": "; for sweeps on many machines",
     "rliable": "; for comparisons over seeds",
@@ -152,28 +155,73 @@ def _memory() -> Iterator[Finding]:
 
 
 def _gpu() -> Iterator[Finding]:
-    card = shutil.which("nvidia-smi") is not None or Path("/dev/nvidia0").exists()
+    if driver := _driver():
+        yield Finding("NVIDIA driver", driver)
     if torch.cuda.is_available():
         names = ", ".join(torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count()))
-        yield Finding("GPU", f"{names}, CUDA {torch.version.cuda}")
-    elif card:
+        memory = torch.cuda.get_device_properties(0).total_memory / 2**30
+        yield Finding("GPU", f"{names}, {memory:.0f} GiB, CUDA {torch.version.cuda}")
+    elif engines.has_driver():
         remedy = "pip install --force-reinstall torch (a build with CUDA that fits the driver)"
         yield Finding("GPU", "an NVIDIA driver, but this torch cannot use it", "warning", remedy, optional=True)
     else:
         yield Finding("GPU", "none; everything runs on the CPU")
-    yield _gpu_engine()
+    yield from _gpu_engine()
 
 
-def _gpu_engine() -> Finding:
-    others = [engine for engine in ENGINES if engine != "cpu"]
-    if not others:
-        return Finding("GPU engine", "not part of this version; the physics runs on the CPU's cores")
-    name = f"GPU engine ({', '.join(others)})"
-    if importlib.util.find_spec("mujoco_warp") is None:
-        return Finding(name, "mujoco-warp is not installed", "missing", "pip install mujoco-warp", optional=True)
-    if not torch.cuda.is_available():
-        return Finding(name, "needs an NVIDIA GPU", "missing", "use --engine cpu on this machine", optional=True)
-    return Finding(name, "can run")
+def _driver() -> str:
+    """The version of NVIDIA's driver; empty without one."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return "there is one, but no nvidia-smi" if engines.has_driver() else ""
+    command = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    said = (child.stdout if child.returncode == 0 else child.stderr or child.stdout).strip().splitlines()
+    return said[0] if said else "nvidia-smi says nothing"
+
+
+def _gpu_engine() -> Iterator[Finding]:
+    """Warp, its kernels, and whether worlds on the GPU are those on the CPU."""
+    if _installed("warp-lang") and _installed("mujoco-warp"):
+        versions = (f"{package} {importlib.metadata.version(package)}" for package in ("warp-lang", "mujoco-warp"))
+        yield Finding("Warp", ", ".join(versions))
+        yield _kernel_cache()
+    if lacking := engines.missing("gpu"):
+        problem, _, remedy = lacking.partition("; ")
+        yield Finding("GPU engine", problem, "missing", remedy, optional=True)
+    else:
+        yield _gpu_test()
+
+
+def _kernel_cache() -> Finding:
+    import warp
+
+    warp.config.log_level = warp.LOG_ERROR
+    warp.init()
+    folder = Path(warp.config.kernel_cache_dir)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    empty = "; the first run compiles kernels for a minute or two" if size == 0 else ""
+    return Finding("kernel cache", f"{folder}, {size / 2**20:.0f} MiB{empty}")
+
+
+def _gpu_test() -> Finding:
+    """Step a few worlds in a separate process, because a broken driver may end it."""
+    name, command = "GPU engine", [sys.executable, "-m", "sbtrpo.tools.selftest"]
+    remedy = "report this with the lines above, and use --engine cpu meanwhile"
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=SELF_TEST_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return Finding(name, f"no step within {SELF_TEST_SECONDS} seconds", "warning", remedy, optional=True)
+    if child.returncode:
+        last = (child.stderr.strip().splitlines() or [f"ended with status {child.returncode}"])[-1]
+        return Finding(name, f"the self-test failed: {last}", "warning", remedy, optional=True)
+    result = json.loads(child.stdout.splitlines()[-1])
+    text = f"largest difference {result['difference']:.1e}, {result['seconds']:.1f} s"
+    if not result["alike"]:
+        return Finding(name, f"worlds differ from those on the CPU: {text}", "warning", remedy, optional=True)
+    return Finding(
+        name, f"can run; worlds as on the CPU ({text}, kernels and pools {result['ready_seconds']:.1f} of it)"
+    )
 
 
 def _graphics() -> Iterator[Finding]:

@@ -51,6 +51,22 @@ def measure_speed(task: str, worlds: int, seconds: float, threads: int = 0, slee
     return Speed(steps * worlds / pool_time, steps * worlds / engine_time)
 
 
+def measure_pool(
+    task: str, worlds: int, seconds: float, threads: int = 0, warm_up: int = WARM_UP, slice_steps: int = SLICE
+) -> float:
+    """Environment steps per second of a pool by itself."""
+    pool, rng = _staggered(task, worlds, threads, sleep=True), np.random.default_rng(0)
+    steps, spent = -warm_up, 0.0
+    while steps <= 0 or spent < seconds:
+        actions = rng.uniform(-1, 1, (slice_steps, worlds, *pool.single_action_space.shape))
+        start = time.perf_counter()
+        for action in actions:
+            pool.step(action)
+        spent += (time.perf_counter() - start) * (steps >= 0)
+        steps += slice_steps
+    return steps * worlds / spent
+
+
 def _staggered(task: str, worlds: int, threads: int, sleep: bool) -> Pool:
     """A pool whose worlds are at different points of their episodes."""
     pool = make_pool(task, worlds, seed=0, threads=threads, sleep=sleep)

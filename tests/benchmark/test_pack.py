@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,14 @@ import pytest
 
 import sbtrpo
 from sbtrpo import TrainConfig
+from sbtrpo.benchmark import worker
 from sbtrpo.benchmark.pack import SharedPool, pack_key, train_pack
-from sbtrpo.benchmark.states import LOG
+from sbtrpo.benchmark.states import LOG, last_words
 from sbtrpo.envs import Pool
 from sbtrpo.learning import training
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.claims import holder
 from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import toy
 from tests.processes import interrupt_after
@@ -140,6 +143,40 @@ def test_a_learner_that_fails_does_not_disturb_the_others(tmp_path: Path, monkey
     assert_same(packed[2], alone[2])
     training.resume(packed[1], quiet=True)
     assert_same(packed[1], alone[1])
+
+
+def test_what_breaks_a_whole_pack_is_told_to_every_run_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those that are at another epoch go on."""
+    configs = [toy(seed=seed, total_steps=700) for seed in (0, 1000, 2000)]
+    alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
+    with monkeypatch.context() as stopped:
+        stopped.setattr(TrainConfig, "epochs", property(lambda config: 1))
+        stopped.setattr(RunFolder, "finish", lambda folder, summary: folder.close())
+        sbtrpo.resume(packed[2], quiet=True)
+
+    def breaking(shared: SharedPool, trainers: Any, steps: int) -> Any:
+        raise MemoryError("no room for so many worlds")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SharedPool, "collect", breaking)
+        assert train_pack(packed) == packed[:2]
+    for run in packed[:2]:
+        assert last_words(run / LOG) == "MemoryError: no room for so many worlds"
+        assert holder(run) is None
+    assert_same(packed[2], alone[2])
+    assert train_pack(packed[:2]) == []
+    assert_same(packed[1], alone[1])
+
+
+def test_what_ends_a_worker_is_told_to_every_run_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = worker.Job(tmp_path, tuple(TOY[:2]))
+    for path in job.paths():
+        path.mkdir(parents=True)
+    (job.paths()[0] / "config.toml").write_text("task = 1")  # of the first one's, which ends them all
+    monkeypatch.setattr("sys.stdin", io.StringIO(job.to_json()))
+    monkeypatch.setattr(worker, "_stop_with_parent", lambda: None)  # it would read the standard input to its end
+    assert worker.main() == 1
+    assert last_words(job.paths()[1] / LOG).endswith("config.toml: task must be a text, got 1")
 
 
 def test_a_learner_whose_actions_are_not_finite_fails_alone() -> None:

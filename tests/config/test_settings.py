@@ -140,6 +140,14 @@ def test_families_differ_in_what_they_have() -> None:
         ({"fidelity": "corected"}, "fidelity must be one of paper, corrected, got 'corected'; did you mean corrected?"),
         ({"algo": "cpo", "cpo_as_published": 1}, "cpo_as_published must be true or false, got 1"),
         ({"hidden": 64}, "hidden must be a list of whole numbers, got 64"),
+        ({"hidden": None}, "hidden must be a list of whole numbers, got None"),
+        ({"task": None}, "task must be a text, got None"),
+        ({"algo": None}, "algo must be a text, got None"),
+        ({"algo": ["cpo"]}, "algo must be a text, got ['cpo']"),
+        ({"seed": None}, "seed must be a whole number, got None"),
+        ({"beta": None}, "beta must be a number or a list of numbers, got None"),
+        ({"algo": "focops", "multiplier_max": None}, "multiplier_max must be a number, got None"),
+        ({"fidelity": None}, "fidelity must be one of paper, corrected, got None"),
         (
             {"algo": "cpo", "beta": 0.5},
             "cpo has no setting beta; sb-trpo, sb-trpo_rcritic and sb-trpo_critic have it",
@@ -199,7 +207,16 @@ def test_every_setting_in_effect_makes_another_digest_and_no_other(algo: str) ->
 
 def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
     left_out = set(declared(RunSettings)) - set(TrainConfig().in_effect())
-    operational = {"device", "threads", "learner_threads", "keep_last", "keep_every", "checkpoint_every"}
+    operational = {
+        "engine",
+        "device",
+        "deterministic",
+        "threads",
+        "learner_threads",
+        "keep_last",
+        "keep_every",
+        "checkpoint_every",
+    }
     assert left_out == {"seed", *operational}
 
 

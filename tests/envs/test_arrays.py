@@ -10,17 +10,34 @@ import pytest
 import torch
 
 import sbtrpo
-from sbtrpo.envs.arrays import quaternion_to_matrix
+from sbtrpo.envs.arrays import is_mark, quaternion_to_matrix
+from sbtrpo.envs.layout import Layouts
 from sbtrpo.envs.physics.cpu import CpuPhysics
 from sbtrpo.envs.registry import PAPER_TASKS, get_spec
 from sbtrpo.envs.scene import compile_navigation, compile_velocity
 from sbtrpo.envs.spec import VelocitySpec
+from sbtrpo.envs.streams import CounterStreams
 from sbtrpo.envs.tasks import OBJECTIVES
 from sbtrpo.envs.tasks.velocity import Velocity
 
 
+def rows(who: Any) -> Any:
+    """Row numbers of worlds, however they are named."""
+    return who.nonzero()[:, 0].numpy() if is_mark(who) else who
+
+
+def for_all(who: Any, drawn: Any) -> Any:
+    """What was drawn for worlds; if they are marked, with entries for all the others."""
+    if not is_mark(who):
+        return drawn
+    values = torch.as_tensor(drawn)
+    everyone = values.new_zeros((len(who), *values.shape[1:]))
+    everyone[who] = values
+    return everyone
+
+
 class TorchPhysics(CpuPhysics):
-    """The CPU engine seen through torch tensors that share its memory."""
+    """The CPU engine seen through torch tensors that share its memory, its worlds marked by tensors."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -41,14 +58,49 @@ class TorchPhysics(CpuPhysics):
     def step(self, substeps: int, forward: bool, mocap: Any = None, between: Any = None) -> Any:
         return super().step(substeps, forward, None if mocap is None else mocap.numpy(), between)
 
+    def reset(self, who: Any) -> None:
+        super().reset(rows(who))
+
+    def forward(self, who: Any = None) -> None:
+        super().forward(None if who is None else rows(who))
+
+
+class TorchStreams(CounterStreams):
+    """The host's streams, for worlds marked by tensors, too."""
+
+    def peek(self, who: Any, count: int) -> Any:
+        return for_all(who, super().peek(rows(who), count))
+
+    def advance(self, who: Any, count: Any) -> None:
+        super().advance(rows(who), count)
+
+    def integers(self, who: Any, high: int) -> Any:
+        return for_all(who, super().integers(rows(who), high))
+
+
+class TorchLayouts(Layouts):
+    """The host's layouts, for worlds marked by tensors."""
+
+    def take(self, who: Any) -> Any:
+        return tuple(for_all(who, drawn) for drawn in super().take(rows(who)))
+
+    def draw_target(self, k: int, streams: Any, who: Any, places: Any) -> Any:
+        xy, placed = super().draw_target(k, streams, rows(who), places[who])
+        return for_all(who, xy), for_all(who, placed) | ~who
+
 
 def torch_task(task: str, worlds: int, seed: int) -> Any:
     spec = get_spec(task)
+    logic: Any
     if isinstance(spec, VelocitySpec):
         model = compile_velocity(spec)
-        return Velocity(spec, model, TorchPhysics(model, worlds, 1), seed, False)
-    scene = compile_navigation(spec)
-    return OBJECTIVES[spec.objective](spec, scene, TorchPhysics(scene.model, worlds, 1), seed, False)
+        logic = Velocity(spec, model, TorchPhysics(model, worlds, 1), seed, False)
+    else:
+        scene = compile_navigation(spec)
+        logic = OBJECTIVES[spec.objective](spec, scene, TorchPhysics(scene.model, worlds, 1), seed, False)
+        logic.layouts = TorchLayouts(spec, TorchStreams(worlds, seed, 0), worlds)
+    logic.streams = TorchStreams(worlds, seed, 1)
+    return logic
 
 
 OTHERS = [  # of the family: what the paper's tasks do not use
@@ -65,7 +117,7 @@ def test_torch_and_numpy_give_the_same_task(task: str) -> None:
     pool = sbtrpo.make_pool(task, num_worlds=5, seed=3)
     ours = torch_task(task, 5, 3)
     obs, _ = pool.reset()
-    ours.reset(np.arange(5))
+    ours.reset(torch.ones(5, dtype=torch.bool))
     np.testing.assert_allclose(ours.observe().numpy(), obs, rtol=0, atol=1e-12)
     rng = np.random.default_rng(0)
     for _ in range(5 if "Run" in task else 15):  # a sine that rounds otherwise grows fivefold a substep in the Point
@@ -75,6 +127,7 @@ def test_torch_and_numpy_give_the_same_task(task: str) -> None:
             break
         outcome, failed = ours.step(torch.from_numpy(action))
         assert failed is None
+        assert outcome.terminated is None or not outcome.terminated.any()
         assert isinstance(outcome.reward, torch.Tensor)
         np.testing.assert_allclose(outcome.reward.numpy(), reward, rtol=0, atol=1e-12)
         for name, violated in zip(ours.cost_names, outcome.violated, strict=True):

@@ -34,7 +34,7 @@ def pool() -> sbtrpo.Pool:
         ({"num_worlds": 2.5}, TypeError, "num_worlds must be a whole number, got 2.5"),
         ({"threads": -1}, ValueError, "threads must be at least 0, got -1"),
         ({"seed": -1}, ValueError, "seed must be at least 0, got -1"),
-        ({"engine": "warp"}, ValueError, "engine 'warp' is not installed; use engine='cpu'"),
+        ({"engine": "warp"}, ValueError, "engine must be one of auto, cpu, gpu, gpu-on-cpu, got 'warp'"),
         ({"layout_rng": "numpy"}, ValueError, "layout_rng must be 'fast' or 'original', got 'numpy'"),
         ({"layout_rng": "original", "seed": 2**32 - 1}, ValueError, "seed must be at most 4294967294 with layout_rng"),
         ({"layout_rng": "original", "seed": 2**70}, ValueError, "use a smaller seed or layout_rng='fast'"),

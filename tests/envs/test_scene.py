@@ -83,7 +83,7 @@ def test_touch_readings_count_the_contacts_of_the_contact_list(spec: NavigationS
     rng = np.random.default_rng(0)
     body_pos = physics.field("body_pos")
     for bodies in scene.fixed.values():
-        body_pos[:, bodies, :2] = rng.uniform(-0.35, 0.35, (40, len(bodies), 2))
+        body_pos[:, bodies, :2] = rng.uniform(-0.35, 0.35, (40, bodies.stop - bodies.start, 2))
     physics.reset(np.arange(40))
     for joint in range(scene.model.njnt):
         if scene.model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE:

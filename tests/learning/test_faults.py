@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,21 @@ def test_an_evaluation_counts_crashes_as_unsafe_and_says_so(runs: Path, capsys: 
     assert (apart["safety_probability"], apart["cost"], apart["length"]) == (1, 0, 40)
     assert (apart["faulted_episodes"], apart["faulted"]) == (found["faulted_episodes"], "apart")
     assert "WARNING" in printed.err
+
+
+def test_a_quiet_command_tells_of_faults_in_lines_of_its_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--num-envs", "4", "--steps-per-epoch", "400", "--total-steps", "400", "--hidden", "8"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert cli.main(["train", name_of("cliff"), *settings, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    printed = capsys.readouterr()
+    assert not printed.out
+    failure, of_epoch, of_run = printed.err.splitlines()
+    assert failure.startswith(f"sbtrpo: WARNING: a world of {name_of('cliff')} failed and begins anew: ")
+    assert re.match(r"sbtrpo: WARNING: \d+ of \d+ episodes of epoch 1 \(.* %\) were cut by a fault: ", of_epoch)
+    assert re.match(r"sbtrpo: WARNING: \d+ of \d+ episodes \(.* %\) were cut by a fault: ", of_run)
 
 
 def test_nobody_learns_to_crash_where_a_crash_is_unsafe(runs: Path) -> None:

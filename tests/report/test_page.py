@@ -16,6 +16,7 @@ from sbtrpo.benchmark.collect import write_table
 from sbtrpo.cli import app as cli
 from sbtrpo.report import Report, page, tables
 from sbtrpo.report.runs import Runs, read_runs
+from sbtrpo.runs.judgement import BELOW_ZERO, NONE_SAFE
 from tests.report import browser, samples
 
 HEADS = "[...document.querySelectorAll('table[data-name=main_safety] thead tr:last-child button')]"
@@ -81,7 +82,7 @@ def test_the_headline_and_the_open_table_have_one_ranking() -> None:
 
 def test_where_returns_are_below_zero_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = three_tasks()
-    assert runs.below_zero == ["Mine-v0"]
+    assert runs.below_zero == {"Mine-v0"}
     (warning,) = runs.warnings()
     assert warning.startswith("Mine-v0: safe episodes return less than 0")
     data = page.page_data(runs, [], [], [], [], None)
@@ -93,6 +94,14 @@ def test_where_returns_are_below_zero_that_is_said(tmp_path: Path, capsys: pytes
     text = (tmp_path / "report" / "index.html").read_text()
     assert "every violation raises it" in text
     assert "PPO is best in 1 of 1 task." in text
+
+
+def test_where_no_episode_was_safe_nothing_is_said_of_safe_ones() -> None:
+    one = samples.run("Mine-v0", "cpo", epochs=2)
+    one |= {"reward": np.full(2, -9.0), "safety_probability": np.zeros(2), "safe_reward": np.zeros(2)}
+    other = ending("Other-v0", "cpo", -39.0, 0.5)
+    assert read_runs(samples.table([one])).warnings() == [f"Mine-v0: {NONE_SAFE}"]
+    assert read_runs(samples.table([one, other])).warnings() == [f"Mine-v0: {NONE_SAFE}", f"Other-v0: {BELOW_ZERO}"]
 
 
 def test_a_method_that_never_ran_as_published_competes_with_what_it_has() -> None:

@@ -394,12 +394,28 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
-        ("foo", "device must be cpu or cuda, got 'foo'"),
-        ("meta", "device must be cpu or cuda, got 'meta'"),
+        ("foo", "device must be auto, cpu or cuda, got 'foo'"),
+        ("meta", "device must be auto, cpu or cuda, got 'meta'"),
+        ("", "device must be auto, cpu or cuda, got ''"),
+        ("cuda:-1", "device must be auto, cpu or cuda, got 'cuda:-1'"),
         ("cuda", "torch sees no GPU here"),
+        ("cuda:99", "torch sees no GPU here, so there is no device cuda:99"),
+        ("cpu:9", "there is no device cpu:9 here; use --device cpu, or cpu:0"),
     ],
 )
 def test_a_device_that_is_not_there_is_told(device: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match=sentence):
         Trainer(TOY.replace(device=device))
+
+
+@pytest.mark.parametrize(("count", "others"), [(1, "cuda:0"), (4, "cuda:0 to cuda:3")])
+def test_a_gpu_that_is_not_there_is_told(count: int, others: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    with pytest.raises(UserError, match=f"there is no device cuda:99 here; use --device cuda, or {others}$"):
+        Trainer(TOY.replace(device="cuda:99"))
+
+
+def test_the_cpu_has_a_number() -> None:
+    assert Trainer(TOY.replace(device="cpu:0")).run_epoch().row["epoch"] == 1

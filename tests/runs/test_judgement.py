@@ -18,7 +18,7 @@ from sbtrpo.cli import app as cli
 from sbtrpo.learning.training import Epoch, Recorder, Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder
-from sbtrpo.runs.judgement import BELOW_ZERO, STEP, is_below_zero, merit
+from sbtrpo.runs.judgement import BELOW_ZERO, NONE_SAFE, STEP, merit, misleading
 from tests.envs.foreign.worlds import name_of
 
 RETURNS = st.floats(-1e6, 1e6)
@@ -118,8 +118,18 @@ def test_where_returns_are_below_zero_training_and_evaluation_say_so(
     assert BELOW_ZERO not in capsys.readouterr().out
 
 
-def test_a_safe_reward_of_nothing_may_be_below_zero() -> None:
-    assert is_below_zero(reward=-5.0, safe_reward=0.0)
-    assert not is_below_zero(reward=-5.0, safe_reward=1.0)
-    assert not is_below_zero(reward=0.0, safe_reward=0.0)
-    assert not is_below_zero(math.nan, math.nan)
+@pytest.mark.parametrize(
+    ("reward", "safety", "safe_reward", "words"),
+    [
+        (-5.0, 0.5, -2.0, BELOW_ZERO),
+        (5.0, 0.5, -2.0, BELOW_ZERO),
+        (-5.0, 0.0, 0.0, NONE_SAFE),  # there is no safe episode whose return one could speak of
+        (-5.0, 0.5, 0.0, ""),  # safe episodes return 0
+        (-5.0, 0.5, 1.0, ""),
+        (0.0, 0.0, 0.0, ""),
+        (math.nan, math.nan, math.nan, ""),
+    ],
+)
+def test_what_is_said_of_a_safe_reward_holds(reward: float, safety: float, safe_reward: float, words: str) -> None:
+    assert misleading(reward, safety, safe_reward) == words
+    assert "safe episodes return" not in NONE_SAFE

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -127,21 +128,55 @@ def test_fewer_cores_than_the_machine_has_are_a_warning(monkeypatch: pytest.Monk
 
 def test_a_card_that_torch_cannot_use_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor.torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
-    gpu = findings_of(doctor._gpu)[0]
+    monkeypatch.setattr(doctor.engines, "has_driver", lambda: True)
+    gpu = by_name(findings_of(doctor._gpu))["GPU"]
     assert gpu.status == "warning"
     assert "pip install" in gpu.remedy
 
 
 def test_a_gpu_engine_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "ENGINES", ("cpu",))
-    assert "not part of this version" in doctor._gpu_engine().value
-    monkeypatch.setattr(doctor, "ENGINES", ("cpu", "warp"))
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: None)
-    assert doctor._gpu_engine().remedy == "pip install mujoco-warp"
-    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(doctor.torch.cuda, "is_available", lambda: False)
-    assert "--engine cpu" in doctor._gpu_engine().remedy
+    monkeypatch.setattr(doctor, "_installed", lambda name: False)
+    monkeypatch.setattr(doctor.engines, "missing", lambda engine: "there is no driver; install it, or use engine=cpu")
+    (finding,) = findings_of(doctor._gpu_engine)
+    assert (finding.name, finding.value, finding.status) == ("GPU engine", "there is no driver", "missing")
+    assert finding.remedy == "install it, or use engine=cpu"
+    assert finding.optional
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "status", "words"),
+    [
+        (0, {"alike": True, "difference": 2e-6, "seconds": 2.0, "ready_seconds": 1.5}, "", "ok", "as on the CPU"),
+        (0, {"alike": False, "difference": 0.5, "seconds": 2.0, "ready_seconds": 1.5}, "", "warning", "worlds differ"),
+        (-11, None, "", "warning", "ended with status -11"),
+        (1, None, "Traceback\nRuntimeError: no such kernel", "warning", "no such kernel"),
+    ],
+)
+def test_the_self_test_of_a_gpu_is_told(
+    code: int, out: Any, err: str, status: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.CompletedProcess([], code, stdout=f"Warp 1.19\n{json.dumps(out)}\n", stderr=err)
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: child)
+    finding = doctor._gpu_test()
+    assert finding.status == status
+    assert words in finding.value
+    assert finding.optional or status == "ok"
+
+
+def test_a_gpu_that_hangs_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: Any, **__: Any) -> None:
+        raise subprocess.TimeoutExpired("python", 600)
+
+    monkeypatch.setattr(doctor.subprocess, "run", hang)
+    assert doctor._gpu_test().status == "warning"
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, "570.86\n570.86\n"), (9, "570.86 has failed\n")])
+def test_the_driver_is_named(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    child = subprocess.CompletedProcess([], code, stdout=said, stderr="")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: child)
+    assert doctor._driver() == said.splitlines()[0]
 
 
 def test_a_folder_that_cannot_be_written_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

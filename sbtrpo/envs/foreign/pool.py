@@ -17,6 +17,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sbtrpo.envs.faults import EnvironmentFailure
+from sbtrpo.errors import Alarm
 from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
 from sbtrpo.envs.foreign.workers import Worker
 from sbtrpo.envs.foreign.world import FIXED, Interface
@@ -293,7 +294,7 @@ class EnvPool:
             )
         if error not in self._told:
             self._told.add(error)
-            warnings.warn(f"a world of {self.spec.id} failed and begins anew: {error}", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"a world of {self.spec.id} failed and begins anew: {error}", Alarm, stacklevel=3)
 
     def _report(self, ended: Flags, obs: Floats, info: Info) -> None:
         """Put the ended episodes into `info`, and count from 0 for the next ones."""

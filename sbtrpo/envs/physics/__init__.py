@@ -7,16 +7,17 @@ from typing import Any
 from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.physics.cpu import CpuPhysics
 
-ENGINES = ("cpu", "gpu", "gpu-on-cpu")
 
-
-def make_physics(engine: str, model: Any, num_worlds: int, threads: int) -> Physics:
-    """An engine by name."""
+def make_physics(engine: str, model: Any, num_worlds: int, threads: int, deterministic: bool) -> Physics:
+    """An engine by name; on the CPU it is always deterministic."""
     if engine == "cpu":
         return CpuPhysics(model, num_worlds, threads)
-    from sbtrpo.envs.physics.gpu import GpuPhysics  # needs optional packages
+    import warp  # an optional package
 
-    return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu")
+    from sbtrpo.envs.physics.gpu import GpuPhysics
+
+    warp.config.log_level = warp.LOG_WARNING  # it would tell of every kernel that it loads
+    return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu", deterministic=deterministic)
 
 
-__all__ = ["ENGINES", "CpuPhysics", "Physics", "make_physics"]
+__all__ = ["CpuPhysics", "Physics", "make_physics"]

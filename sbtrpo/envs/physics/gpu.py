@@ -57,11 +57,12 @@ class GpuPhysics(Physics):
         if model.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             model.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON  # Warp has no other that converges as far
         self._place = wp.get_device(device)
-        if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order in which it is asked for
+        if self._place.is_cuda:  # what torch and Warp do to the same arrays happens in the order of the calls
             wp.set_stream(wp.stream_from_torch(torch.cuda.current_stream()), self._place)
+            _compile(self._place, bool(model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP))
         self.room = room or capacities(model)
         with wp.ScopedDevice(self._place):
-            self.warp_model = mjw.put_model(model, batch_sizes={name: num_worlds for name in _batched(model)})
+            self.warp_model = mjw.put_model(model, batch_sizes=dict.fromkeys(_batched(model), num_worlds))
         self.data = self._make_data()
         self.warp_model.opt.warn_overflow = 0
         self.warp_model.opt.deterministic = int(mjw.DeterminismType.ALL) if deterministic else 0
@@ -92,7 +93,8 @@ class GpuPhysics(Physics):
 
     @override
     def field(self, name: str) -> Tensor:
-        return self._fields[name]
+        tensor: Tensor = self._fields[name]
+        return tensor
 
     @override
     def output(self, name: str) -> Tensor:
@@ -115,7 +117,9 @@ class GpuPhysics(Physics):
         lost = [(self._overflow & kind) != 0 for kind in (CONTACTS, ROWS, LOSSES)]
         self._lost += torch.stack(lost).sum(dim=1)
         self._overflow.zero_()  # here, so that a reset's overflow counts in the step after it
-        return lost[-1] | ~(torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1))
+        finite = torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1)
+        failed: Tensor = lost[-1] | ~finite
+        return failed
 
     @property
     def lost(self) -> Tensor:
@@ -131,9 +135,9 @@ class GpuPhysics(Physics):
         contacts, rows, lost = self._lost.tolist()
         if not lost:
             return ""
-        before, self.room = self.room, tuple(
-            size + size // 2 if times else size for size, times in zip(self.room, (contacts, rows), strict=True)
-        )
+        before = self.room
+        more, further = (size + size // 2 if n else size for size, n in zip(before, (contacts, rows), strict=True))
+        self.room = more, further
         self._lost.zero_()
         self._overflow.zero_()
         grown = self._make_data()
@@ -210,7 +214,7 @@ def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     """Room for contacts, on average over worlds, and for constraint rows of one world."""
     body = model.geom_bodyid
     free = np.isin(model.body_jntadr, np.flatnonzero(model.jnt_type == mujoco.mjtJoint.mjJNT_FREE))
-    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body])) 
+    lying = int(np.sum((model.geom_type == mujoco.mjtGeom.mjGEOM_BOX) & free[body]))
     car = 5 if any(model.body(k).name == "rear" for k in range(model.nbody)) else 0
     resting = 4 * max(lying - (5 if car else 0), 0) + car
     solid = model.nmocap + lying + model.neq > 0
@@ -218,6 +222,12 @@ def capacities(model: mujoco.MjModel) -> tuple[int, int]:
     if not any(model.body(k).name == "agent" for k in range(model.nbody)):
         return 16, 8 * 16
     return resting + 16, 10 * (resting + extra) + 6 * model.neq
+
+
+def _compile(place: Any, sleep: bool) -> None:
+    """Compile the kernels of every model, several modules at once: one after the other, they take minutes."""
+    names = ["forward", "passive", "sensor", "smooth", *(["island"] if sleep else [])]
+    wp.force_load(place, [wp.get_module(f"mujoco_warp._src.{name}") for name in names])
 
 
 def _state_layout(model: mujoco.MjModel) -> list[tuple[Any, int]]:

@@ -25,6 +25,8 @@ STRIP = 0.5
 class NoPhysics:
     """Stands where an engine is expected; the corridor needs none."""
 
+    device = None
+
     def __init__(self, num_worlds: int) -> None:
         self.xp: Any = xp
         self.num_worlds = num_worlds
