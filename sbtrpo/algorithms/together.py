@@ -152,7 +152,7 @@ def _product(regions: Sequence[TrustRegion]) -> Callable[[Tensor], Tensor]:
 
     def product(vectors: Tensor) -> Tensor:
         parts = torch.split(vectors, [tensor.numel() for tensor in like], dim=2)
-        first, *rest = (part.unflatten(2, tensor.shape) for part, tensor in zip(parts, like, strict=True))
+        first, *rest = (torch.unflatten(part, 2, tensor.shape) for part, tensor in zip(parts, like, strict=True))
         summed = functools.reduce(torch.add, [of_chunk(network, rest) for network in chunks])
         return torch.cat([first * (2 * kl_scale), summed], dim=2).addcmul_(vectors, damping)
 

@@ -110,8 +110,7 @@ class DevicePack(SharedPool):
         spent = (time.perf_counter() - started) / max(1, len(learning))
         results: list[Learnt] = [outcome if isinstance(outcome, Exception) else None for outcome in outcomes]
         for k, result in learnt.items():
-            trainer = trainers[k]
-            assert trainer is not None
-            timed = isinstance(result, Epoch)
-            results[k] = dataclasses.replace(result, timing=trainer.timing(seconds, spent)) if timed else result
+            trainer, results[k] = trainers[k], result
+            if trainer is not None and isinstance(result, Epoch):
+                results[k] = dataclasses.replace(result, timing=trainer.timing(seconds, spent))
         return results

@@ -74,7 +74,6 @@ class Rollout:
             )
         return self.signals[1]
 
-
     def of_worlds(self, worlds: slice) -> Rollout:
         """What these worlds gave; its large tensors are views."""
         episodes, final_obs, final_obs_raw = self.episodes, self.final_obs, self.final_obs_raw

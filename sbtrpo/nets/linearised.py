@@ -15,7 +15,7 @@ CHUNK = 65_536
 BUDGET = 2**30
 """Bytes of linearisations that are kept; chunks beyond it are linearised whenever they are needed."""
 PIECES = 64
-"""Sums over the samples of several networks run in so many pieces on a GPU, which few large matrices do not keep busy."""
+"""Sums over samples of several networks run in so many pieces on a GPU, which few large matrices do not keep busy."""
 
 
 class Linearised:
@@ -81,7 +81,7 @@ class Linearised:
 
 
 class LinearisedTogether:
-    """Networks of one shape on as many observations each, L of them, as linear maps through which vectors pass together.
+    """L networks of one shape on as many observations each, as linear maps through which vectors pass together.
 
     What the members have from now on are views of what is kept here.
     """
@@ -103,7 +103,7 @@ class LinearisedTogether:
         joined = [torch.cat([w, b[..., None]], dim=3) for w, b in zip(tangents[::2], tangents[1::2], strict=True)]
         k = joined[0].shape[1]
         last, *changes = (
-            torch.bmm(x, tangent.flatten(1, 2).mT).unflatten(2, (k, -1))
+            torch.unflatten(torch.bmm(x, tangent.flatten(1, 2).mT), 2, (k, -1))
             for x, tangent in zip(self.inputs[-1:] + self.inputs[:-1], joined[-1:] + joined[:-1], strict=True)
         )
         pushed = last.permute(3, 2, 0, 1).contiguous()
@@ -123,15 +123,15 @@ class LinearisedTogether:
                 error.addcmul_(weights[j], signal[j][:, :, None])
             joined.append(self._over_samples(error.flatten(2), x))
         joined.append(self._over_samples(cotangent.permute(2, 3, 1, 0).flatten(2), self.inputs[-1]))
-        parts = [both.unflatten(1, (k, -1)) for both in joined]
+        parts = [torch.unflatten(both, 1, (k, -1)) for both in joined]
         return torch.cat([part.flatten(2) for both in parts for part in (both[..., :-1], both[..., -1])], dim=2)
 
     def _over_samples(self, error: Tensor, x: Tensor) -> Tensor:
         """Σ_samples e xᵀ of each: (L, B, out) and (L, B, in) -> (L, out, in)."""
         if self._pieces == 1:
             return torch.bmm(error.mT, x)
-        apart = [values.unflatten(1, (self._pieces, -1)).flatten(0, 1) for values in (error, x)]
-        return torch.bmm(apart[0].mT, apart[1]).unflatten(0, (len(x), self._pieces)).sum(dim=1)
+        apart = [torch.unflatten(values, 1, (self._pieces, -1)).flatten(0, 1) for values in (error, x)]
+        return torch.unflatten(torch.bmm(apart[0].mT, apart[1]), 0, (len(x), self._pieces)).sum(dim=1)
 
 
 class LinearisedChunks:

@@ -44,7 +44,7 @@ class Policies:
 
     def mean(self, observation: Tensor) -> Tensor:
         """The networks' outputs for normalised observations of all worlds: (N, actions)."""
-        return networks(self.params[1:], observation.unflatten(0, (-1, self._worlds))).flatten(0, 1)
+        return networks(self.params[1:], torch.unflatten(observation, 0, (-1, self._worlds))).flatten(0, 1)
 
     def to_env(self, action: Tensor) -> Tensor:
         """Actions as the environment's pool takes them, whose bounds are the same for all."""
@@ -67,8 +67,8 @@ class Normalisers(TensorNormaliser):
 
     @override
     def update(self, batch: Tensor) -> None:
-        super().update(batch.unflatten(0, (len(self.mean), -1)))
+        super().update(torch.unflatten(batch, 0, (len(self.mean), -1)))
 
     @override
     def __call__(self, observation: Tensor) -> Tensor:
-        return super().__call__(observation.unflatten(0, (len(self.mean), -1))).flatten(0, 1)
+        return super().__call__(torch.unflatten(observation, 0, (len(self.mean), -1))).flatten(0, 1)
