@@ -108,6 +108,15 @@ class TrustRegion:
         product = torch.cat([tangents[0] * (2 * self.kl_scale), self._sum(of_chunk)], dim=1)
         return product.add_(vectors, alpha=self.damping)
 
+    def solve(self, b: Tensor, settings: TrustRegionSettings, add: Callable[[Tensor], Tensor] | None) -> Solution:
+        """See `solve` below."""
+
+        def product(vectors: Tensor) -> Tensor:
+            fisher = self.fisher(vectors)
+            return fisher if add is None else fisher + add(vectors)
+
+        return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
+
     def _sum(self, of_chunk: Callable[[slice, Linearised], Tensor]) -> Tensor:
         return functools.reduce(torch.add, itertools.starmap(of_chunk, self.chunks))
 
@@ -145,9 +154,15 @@ class Solution:
     """(K, P)"""
     product: Tensor
     """(K, P) A x, which is b less the residual: it costs no further product."""
-    iterations: int
+    taken: Tensor
+    """(K,) iterations of each."""
     residual: Tensor
     """(K,) relative to the right-hand sides."""
+
+    @property
+    def iterations(self) -> int:
+        """Until all were solved."""
+        return int(self.taken.max())
 
     def curvature(self, *weights: float) -> float:
         """ΔᵀAΔ of the sum Δ of the solutions with these weights."""
@@ -156,14 +171,18 @@ class Solution:
 
 
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], b: Tensor, iterations: int, tolerance: float = 0.0, epsilon: float = 0.0
+    product: Callable[[Tensor], Tensor],
+    b: Tensor,
+    iterations: int | Tensor,
+    tolerance: float | Tensor = 0.0,
+    epsilon: float | Tensor = 0.0,
 ) -> Solution:
     """Solve A x = b for each row of b (K, P) together, so that every product serves all of them.
 
     Args:
         product: A applied to rows, (K, P) -> (K, P).
         b: right-hand sides.
-        iterations: the most products.
+        iterations: the most products; like what follows for all rows, or (K,) of each.
         tolerance: a system is done when its residual falls below this share of its right-hand side.
         epsilon: added to denominators, as the published code does with 1e-6.
     """
@@ -171,11 +190,8 @@ def conjugate_gradient(
     x, direction = torch.zeros_like(residual), residual.clone()
     rr = (residual * residual).sum(dim=1)
     goal = torch.clamp(tolerance**2 * rr, min=1e-20)
-    done = 0
-    while done < iterations:
-        active = rr > goal
-        if not bool(active.any()):
-            break
+    taken = torch.zeros_like(rr, dtype=torch.int64)
+    while bool((active := (rr > goal) & (taken < iterations)).any()):
         a_direction = product(direction.to(b.dtype)).double()
         curvature = (direction * a_direction).sum(dim=1) + epsilon
         alpha = active * rr / torch.where(curvature == 0, torch.ones_like(curvature), curvature)
@@ -185,9 +201,9 @@ def conjugate_gradient(
         ratio = new_rr / (rr + epsilon + (rr == 0))
         direction = torch.where(active[:, None], residual + ratio[:, None] * direction, direction)
         rr = torch.where(active, new_rr, rr)
-        done += 1
+        taken += active
     norm = torch.clamp((b.double() ** 2).sum(dim=1), min=1e-30)
-    return Solution(x.to(b.dtype), (b - residual).to(b.dtype), done, torch.sqrt(rr / norm))
+    return Solution(x.to(b.dtype), (b - residual).to(b.dtype), taken, torch.sqrt(rr / norm))
 
 
 @dataclass(frozen=True)
@@ -253,6 +269,8 @@ class TrustRegionMethod(Method[T]):
 
     family = "trust region"
     Settings: ClassVar[type[MethodSettings]] = TrustRegionSettings
+    region: type[TrustRegion] = TrustRegion
+    """What looks at a batch; another one where several learners are updated together."""
 
     def __init__(
         self, policy: Policy, critics: Critics | None, config: TrainConfig, orders: torch.Generator,
@@ -269,7 +287,7 @@ class TrustRegionMethod(Method[T]):
     @override
     def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         settings = self.settings
-        region = TrustRegion(self.policy, batch, settings.kl_reduction, settings.cg_damping)
+        region = self.region(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()
         proposal = self.propose(region, gradients, costs)
         solution = proposal.solution
@@ -319,12 +337,7 @@ def solve(
     region: TrustRegion, b: Tensor, settings: TrustRegionSettings, add: Callable[[Tensor], Tensor] | None = None
 ) -> Solution:
     """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
-
-    def product(vectors: Tensor) -> Tensor:
-        fisher = region.fisher(vectors)
-        return fisher if add is None else fisher + add(vectors)
-
-    return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
+    return region.solve(b, settings, add)
 
 
 def to_boundary(curvature: float, target_kl: float) -> float:

@@ -27,6 +27,7 @@ from sbtrpo.config.run import Faulted
 from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.files import check_writable, write_atomically
+from sbtrpo.learning.placement import place
 
 
 def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
@@ -59,7 +60,8 @@ def benchmark(
         file: a plan in TOML.
         settings: axes by name, in place of the plan's.
         out: the folder for all runs.
-        workers: processes at a time; as many as cores if left out. (Ray: as many as the cluster has room for.)
+        workers: processes at a time; if left out as many as cores, or one where runs are on a GPU. (Ray: as many as the
+            cluster has room for.)
         threads: of each worker's simulator, and on Ray the cores of each; 0 shares the cores out (Ray: 1).
         pack: how many runs of one task share a simulator.
         retries: how often a failed run is tried again.
@@ -82,7 +84,7 @@ def benchmark(
     else:
         open_runs = sum(not is_done(run_path(out, config), config) for config in configs)
         most = max(1, math.ceil(open_runs / max(1, pack)))  # idle workers' cores go to the others
-        where = LocalLauncher(min(available_cores() if workers is None else workers, most), threads)
+        where = LocalLauncher(min(_workers(configs) if workers is None else workers, most), threads)
     configs = with_kept_files(configs, out)
     scheduler = Scheduler(configs, out, where, retries, pack, BenchmarkView(quiet, console))
     write_manifest(plan.name, configs, out)
@@ -93,6 +95,12 @@ def benchmark(
             where.close()
     print_outcome(result, console, quiet)
     return result.exit_status
+
+
+def _workers(configs: Iterable[TrainConfig]) -> int:
+    """How many processes keep this machine busy: one is enough for a GPU, where packs take the place of processes."""
+    on_gpu = any(config.engine != "cpu" and place(config).engine == "gpu" for config in configs)
+    return 1 if on_gpu else available_cores()
 
 
 def print_outcome(result: Result, console: Console, quiet: bool = False) -> None:

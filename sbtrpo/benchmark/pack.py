@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import time
 import traceback
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -27,7 +27,7 @@ from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Recorder, Trainer, interruptible, restore
+from sbtrpo.learning.training import Epoch, Recorder, Trainer, interruptible, restore
 from sbtrpo.runs.folder import RunFolder
 
 Nested = dict[str, Any]
@@ -35,14 +35,19 @@ Result = tuple[Any, ...]
 """What a pool's step returns."""
 Outcome = Rollout | Exception | None
 """A learner's rollout, or what went wrong; None if it did not act."""
+Learnt = Epoch | Exception | None
+"""What an epoch gave to a learner, or what went wrong; None if it had none."""
 
 
 def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    of_the_process = config.threads, config.update_threads, config.device
-    return config.task_entry.identity, config.num_envs, config.steps_per_epoch, config.total_steps, *of_the_process
+    of_the_process = config.threads, config.update_threads, config.device, config.engine, config.deterministic
+    # On a GPU their networks are one batch, and so are their costs.
+    alike = () if config.engine == "cpu" else (config.hidden, config.constraints, config.faulted)
+    shape = config.num_envs, config.steps_per_epoch, config.total_steps
+    return config.task_entry.identity, *shape, *of_the_process, *alike
 
 
 class Share:
@@ -55,7 +60,7 @@ class Share:
     """
 
     def __init__(self, shared: SharedPool, replaced: Pool, rows: slice) -> None:
-        self.num_worlds, self.task, self.spec = replaced.num_worlds, replaced.task, replaced.spec
+        self.num_worlds, self.task, self.spec = replaced.num_worlds, shared.pool.task, replaced.spec
         self.single_action_space = replaced.single_action_space
         self.single_observation_space = replaced.single_observation_space
         self.binary_costs = replaced.binary_costs
@@ -94,17 +99,17 @@ class SharedPool:
     def __init__(self, trainers: Sequence[Trainer]) -> None:
         config, self._count = trainers[0].config, trainers[0].config.num_envs
         pools = [trainer.collector.pool for trainer in trainers]
-        if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
-            raise ValueError(
-                "learners share a pool only on one task and device, with alike num_envs, steps and threads"
-            )
-        self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
+        alike = len({pack_key(trainer.config) for trainer in trainers}) == len({type(pool) for pool in pools}) == 1
+        if not alike or not isinstance(pools[0], Pool):
+            raise ValueError("learners share a pool only on one task and device, alike in num_envs, steps and threads")
+        self.pool = make_pool(
+            config.task, len(pools) * self._count, 0, config.engine, config.threads, deterministic=config.deterministic
+        )
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
-        self._whole: Nested | None = (
-            None  # the state of all worlds since they last moved, once someone has asked for it
-        )
+        self._whole: Nested | None = None
+        """The state of all worlds since they last moved, once someone has asked for it."""
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
@@ -133,6 +138,12 @@ class SharedPool:
             result = self.pool.step(np.concatenate(of_all))
         return outcomes
 
+    def learn(
+        self, trainers: Sequence[Trainer | None], outcomes: Sequence[Outcome], seconds: float
+    ) -> Iterable[Learnt]:
+        """What the trainers make of their rollouts, each of which took so many seconds."""
+        return one_after_another(trainers, outcomes, seconds)
+
     def wake(self, rows: slice) -> None:
         """Wake all sleeping bodies of these worlds."""
         self._whole = None
@@ -143,6 +154,20 @@ class SharedPool:
         if self._whole is None:
             self._whole = self.pool.state_dict()
         return _cut(self._whole, self._small, rows)
+
+
+def one_after_another(
+    trainers: Sequence[Trainer | None], outcomes: Sequence[Outcome], seconds: float
+) -> Iterator[Learnt]:
+    """What each trainer makes of its rollout, when its turn comes."""
+    for trainer, outcome in zip(trainers, outcomes, strict=True):
+        learnt: Learnt = None
+        if trainer is not None:
+            try:
+                learnt = trainer.learn(outcome, seconds) if isinstance(outcome, Rollout) else outcome
+            except Exception as error:
+                learnt = error
+        yield learnt
 
 
 def _advance(
@@ -216,12 +241,11 @@ class Learner:
         for note in [*config.notes(), *notes]:
             self.display.say(note)
 
-    def learn(self, outcome: Outcome, seconds: float) -> None:
-        """Update on a rollout, and put down what happened."""
-        if isinstance(outcome, Exception):
-            raise outcome
-        assert outcome is not None
-        epoch = self.trainer.learn(outcome, seconds)
+    def record(self, epoch: Learnt) -> None:
+        """Put down what happened."""
+        if isinstance(epoch, Exception):
+            raise epoch
+        assert epoch is not None
         self.recorder.record(epoch)
         self.display.update(epoch.row, epoch.timing)
         self._log.flush()
@@ -255,7 +279,7 @@ class Learner:
 def train_pack(runs: Sequence[Path]) -> list[Path]:
     """Train the runs in these folders together to their ends, or to Ctrl-C; returns those that failed.
 
-    Runs that stopped at different epochs form separate packs, one after the other.
+    Runs that stopped at different epochs, or are on different engines, form separate packs, one after the other.
     """
     failed: list[Path] = []
     with ExitStack() as stack, interruptible() as interrupted:
@@ -267,8 +291,8 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
             except Exception:
                 traceback.print_exc(file=log)
                 failed.append(run)
-        learners.sort(key=lambda learner: learner.trainer.epoch)
-        for _, alike in itertools.groupby(learners, key=lambda learner: learner.trainer.epoch):
+        learners.sort(key=_place)
+        for _, alike in itertools.groupby(learners, key=_place):
             group = list(alike)
             try:
                 if not interrupted.is_set():
@@ -279,6 +303,19 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
                         learner.fail()
             failed += [learner.folder.path for learner in group if learner.failed]
     return failed
+
+
+def _place(learner: Learner) -> tuple[int, str]:
+    """What learners of one pack have in common, beside their settings."""
+    return learner.trainer.epoch, learner.trainer.config.engine
+
+
+def _shared_pool(trainers: Sequence[Trainer]) -> SharedPool:
+    if trainers[0].config.engine == "cpu":
+        return SharedPool(trainers)
+    from sbtrpo.benchmark.pack_device import DevicePack  # needs the engine of that device
+
+    return DevicePack(trainers)
 
 
 def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:
@@ -292,7 +329,7 @@ def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], step
 
 def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]) -> None:
     config = learners[0].folder.config
-    shared = SharedPool([learner.trainer for learner in learners]) if len(learners) > 1 else None
+    shared = _shared_pool([learner.trainer for learner in learners]) if len(learners) > 1 else None
     for _ in range(learners[0].trainer.epoch, config.epochs):
         active = [learner for learner in learners if not learner.failed]
         if interrupted() or not active:
@@ -301,9 +338,10 @@ def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]
         trainers = [None if learner.failed else learner.trainer for learner in learners]
         outcomes = _collect(shared, trainers, config.steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
-        for learner, outcome in zip(learners, outcomes, strict=True):
+        learn = one_after_another if shared is None else shared.learn
+        for learner, epoch in zip(learners, learn(trainers, outcomes, seconds), strict=True):
             if not learner.failed:
-                learner.attempt(learner.learn, outcome, seconds)
+                learner.attempt(learner.record, epoch)
     for learner in learners:
         if not learner.failed:
             learner.attempt(learner.close)

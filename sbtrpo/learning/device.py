@@ -52,19 +52,29 @@ class DeviceCollector(Collector):
 
     @override
     def collect(self, steps: int) -> Rollout:
+        rollout = self.roll(steps)
+        self._tolerance.step(rollout.faults, self.pool.last_error, steps)
+        return rollout
+
+    def roll(self, steps: int) -> Rollout:
+        """T steps of every world, however many of them fault."""
         if self._storage is None or len(self._storage.obs) != steps:
             self._prepare(steps)
         assert self._storage is not None
         pool, storage, before = self.pool, self._storage, self.pool.faults
-        self._noise.copy_(self.policy.head.noise(torch, self._noise.shape[:2], self.generator))
+        self._noise.copy_(self._draw(steps))
         self._t.zero_()
         for _ in range(steps):
             self._advance()
         faults = pool.attend() - before
-        self._tolerance.step(faults, pool.last_error, steps)
         endings = self._endings.pick(storage.terminated | storage.truncated, storage.truncated & ~storage.terminated)
         pool.wake()  # at the end of every epoch, saved or not: who sleeps cannot be restored
         return self._rollout(storage, endings, faults)
+
+    def _draw(self, steps: int) -> Tensor:
+        """(T, N, ...) the actions' noise."""
+        noise: Tensor = self.policy.head.noise(torch, (steps, self.pool.num_worlds), self.generator)
+        return noise
 
     @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

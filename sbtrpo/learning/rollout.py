@@ -74,6 +74,30 @@ class Rollout:
             )
         return self.signals[1]
 
+    def of_worlds(self, worlds: slice) -> Rollout:
+        """What these worlds gave; its large tensors are views."""
+        episodes, final_obs, final_obs_raw = self.episodes, self.final_obs, self.final_obs_raw
+        ended = (episodes["world"] >= worlds.start) & (episodes["world"] < worlds.stop)
+        episodes = {name: values[ended] for name, values in episodes.items()}
+        episodes["world"] = episodes["world"] - worlds.start
+        if len(final_obs):
+            world = (self.truncated & ~self.terminated).nonzero(as_tuple=True)[1]
+            cut = (world >= worlds.start) & (world < worlds.stop)
+            final_obs, final_obs_raw = final_obs[cut], final_obs_raw[cut]
+        over_time = {
+            name: getattr(self, name)[:, worlds]
+            for name in ("obs", "action", "log_prob", "terminated", "truncated", "time")
+        }
+        return Rollout(
+            signals=self.signals[:, :, worlds],
+            last_obs=self.last_obs[worlds],
+            final_obs=final_obs,
+            final_obs_raw=final_obs_raw,
+            episodes=episodes,
+            faults=int(episodes["faulted"].sum()),
+            **over_time,
+        )
+
 
 class Constraints(Protocol):
     """What costs a collector tells apart."""
@@ -91,7 +115,7 @@ class Storage:
 
     def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
         head, shape = policy.head, (steps, worlds)
-        self.obs = form.zeros((*shape, policy.params[1].shape[1]))
+        self.obs = form.zeros((*shape, policy.params[1].shape[-1]))
         self.outputs = form.zeros((*shape, head.outputs))
         self.action = form.zeros((*shape, head.action_size))
         self.signals = form.zeros((signals, *shape))

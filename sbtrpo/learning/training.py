@@ -155,13 +155,16 @@ class Trainer:
             "faults": float(self.faults),
             "faulted_episodes": int(rollout.faulted.sum()),
         }
-        timing = {
+        return Epoch(row, rollout.episodes, self.timing(rollout_seconds, update_seconds))
+
+    def timing(self, rollout_seconds: float, update_seconds: float) -> dict[str, float]:
+        """An epoch's seconds, and the steps per second that they amount to."""
+        return {
             "rollout_seconds": rollout_seconds,
             "update_seconds": update_seconds,
             "rollout_steps_per_second": self.config.steps_per_epoch / rollout_seconds,
             "steps_per_second": self.config.steps_per_epoch / (rollout_seconds + update_seconds),
         }
-        return Epoch(row, rollout.episodes, timing)
 
     def _update(self, batch: Batch, costs: Costs) -> Diagnostics:
         """The method's update; what a user's method raises is told with its place."""

@@ -46,8 +46,11 @@ class Gaussian:
         return in_mean, xp.exp(2 * (log_std - other_log_std)) - 1 + xp.zeros_like(in_mean)
 
     def metric(self, xp: Any, outputs: Array, log_std: Array, tangent: Array) -> Array:
-        """The Fisher information of the outputs, applied: (outputs, K, B) -> (outputs, K, B)."""
-        return tangent * xp.exp(-2 * log_std)[:, None, None]
+        """The Fisher information of the outputs, applied: (outputs, K, B) -> (outputs, K, B).
+
+        Of several policies' outputs (L, B, m) and log_std (L, m): (outputs, K, L, B) -> (outputs, K, L, B).
+        """
+        return tangent * xp.moveaxis(xp.exp(-2 * log_std), -1, 0)[:, None, ..., None]
 
     def noise(self, torch: Any, shape: tuple[int, ...], generator: Any) -> Array:
         """What `sample` needs, (*shape, outputs), from torch's generator."""
@@ -93,8 +96,8 @@ class Categorical:
         return slope, slope[..., :0]
 
     def metric(self, xp: Any, outputs: Array, log_std: Array, tangent: Array) -> Array:
-        """The Fisher information diag(p) - ppᵀ of the logits, applied: (outputs, K, B) -> (outputs, K, B)."""
-        p = xp.exp(self._log_p(xp, outputs)).T[:, None, :]
+        """The Fisher information diag(p) - ppᵀ of the logits, applied, as a Gaussian's is."""
+        p = xp.moveaxis(xp.exp(self._log_p(xp, outputs)), -1, 0)[:, None]
         return p * (tangent - (p * tangent).sum(0))
 
     def noise(self, torch: Any, shape: tuple[int, ...], generator: Any) -> Array:

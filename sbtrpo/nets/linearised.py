@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -13,6 +14,8 @@ CHUNK = 65_536
 """Samples that are linearised together."""
 BUDGET = 2**30
 """Bytes of linearisations that are kept; chunks beyond it are linearised whenever they are needed."""
+PIECES = 64
+"""Sums over samples of several networks run in so many pieces on a GPU, which few large matrices do not keep busy."""
 
 
 class Linearised:
@@ -77,6 +80,60 @@ class Linearised:
         return torch.cat([gradient.reshape(k, -1) for gradient in gradients], dim=1)
 
 
+class LinearisedTogether:
+    """L networks of one shape on as many observations each, as linear maps through which vectors pass together.
+
+    What the members have from now on are views of what is kept here.
+    """
+
+    def __init__(self, members: Sequence[Linearised]) -> None:
+        self.output = torch.stack([member.output for member in members])
+        """(L, B, outputs)"""
+        self.inputs = [torch.stack(x) for x in zip(*(member.inputs for member in members), strict=True)]
+        layers = zip(*(member.signals for member in members), strict=True)
+        self.signals = [[torch.stack(s) for s in zip(*layer, strict=True)] for layer in layers]
+        for number, member in enumerate(members):
+            member.inputs = [x[number] for x in self.inputs]
+            member.signals = [[s[number] for s in signal] for signal in self.signals]
+        samples = self.output.shape[1]
+        self._pieces = math.gcd(samples, PIECES) if self.output.is_cuda else 1
+
+    def pushforward(self, tangents: Sequence[Tensor]) -> Tensor:
+        """J v of each: tangents shaped as the parameters with (L, K) in front -> (outputs, K, L, B)."""
+        joined = [torch.cat([w, b[..., None]], dim=3) for w, b in zip(tangents[::2], tangents[1::2], strict=True)]
+        k = joined[0].shape[1]
+        last, *changes = (
+            torch.unflatten(torch.bmm(x, tangent.flatten(1, 2).mT), 2, (k, -1))
+            for x, tangent in zip(self.inputs[-1:] + self.inputs[:-1], joined[-1:] + joined[:-1], strict=True)
+        )
+        pushed = last.permute(3, 2, 0, 1).contiguous()
+        for change, signal in zip(changes, self.signals, strict=True):
+            for j, s in enumerate(signal):
+                pushed[j] += (change * s[:, :, None]).sum(dim=3).permute(2, 0, 1)
+        return pushed
+
+    def pullback(self, cotangent: Tensor) -> Tensor:
+        """Jᵀ u of each: (outputs, K, L, B) -> (L, K, P)."""
+        k = cotangent.shape[1]
+        weights = cotangent.permute(0, 2, 3, 1)[..., None]
+        joined = []
+        for x, signal in zip(self.inputs, self.signals, strict=False):
+            error = weights[0] * signal[0][:, :, None]
+            for j in range(1, len(signal)):
+                error.addcmul_(weights[j], signal[j][:, :, None])
+            joined.append(self._over_samples(error.flatten(2), x))
+        joined.append(self._over_samples(cotangent.permute(2, 3, 1, 0).flatten(2), self.inputs[-1]))
+        parts = [torch.unflatten(both, 1, (k, -1)) for both in joined]
+        return torch.cat([part.flatten(2) for both in parts for part in (both[..., :-1], both[..., -1])], dim=2)
+
+    def _over_samples(self, error: Tensor, x: Tensor) -> Tensor:
+        """Σ_samples e xᵀ of each: (L, B, out) and (L, B, in) -> (L, out, in)."""
+        if self._pieces == 1:
+            return torch.bmm(error.mT, x)
+        apart = [torch.unflatten(values, 1, (self._pieces, -1)).flatten(0, 1) for values in (error, x)]
+        return torch.unflatten(torch.bmm(apart[0].mT, apart[1]), 0, (len(x), self._pieces)).sum(dim=1)
+
+
 class LinearisedChunks:
     """The network on all observations (B, obs_dim), `CHUNK` of them at a time: iterates over rows and `Linearised`.
 
@@ -101,6 +158,11 @@ class LinearisedChunks:
                 self._kept.append(linearised)
         self.output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         """(B, outputs)"""
+
+    @property
+    def all_kept(self) -> bool:
+        """Whether there is room for all of them."""
+        return len(self._kept) == len(self.rows)
 
     def __iter__(self) -> Iterator[tuple[slice, Linearised]]:
         for number, rows in enumerate(self.rows):

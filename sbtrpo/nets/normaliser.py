@@ -56,6 +56,8 @@ class Normaliser:
 class TensorNormaliser:
     """The same statistics as float64 tensors on a device, always in the same memory.
 
+    Those of several policies are (K, 1, size), their counts (K, 1, 1), and batches (K, n, size): see `policies.py`.
+
     >>> normaliser = TensorNormaliser(size=2)
     >>> normaliser.update(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     >>> normaliser.mean.round(decimals=3).tolist()
@@ -71,12 +73,12 @@ class TensorNormaliser:
 
     def update(self, batch: Tensor) -> None:
         """Merge a batch of observations (n, size) into the statistics."""
-        n = len(batch)
+        n, several = batch.shape[-2], self.mean.dim() > 1
         total = self.count + n
         batch = batch.double()
-        mean = batch.mean(dim=0)
+        mean = batch.mean(dim=-2, keepdim=several)
         gap = mean - self.mean
-        spread = ((batch - mean) ** 2).sum(dim=0)
+        spread = ((batch - mean) ** 2).sum(dim=-2, keepdim=several)
         self.var.copy_((self.var * self.count + spread + gap * gap * (self.count * n / total)) / total)
         self.mean += gap * (n / total)
         self.count.copy_(total)
