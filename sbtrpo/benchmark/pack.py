@@ -95,12 +95,16 @@ class SharedPool:
         config, self._count = trainers[0].config, trainers[0].config.num_envs
         pools = [trainer.collector.pool for trainer in trainers]
         if len({pack_key(trainer.config) for trainer in trainers}) > 1 or {type(pool) for pool in pools} != {Pool}:
-            raise ValueError("learners share a pool only on one task and device, with alike num_envs, steps and threads")
+            raise ValueError(
+                "learners share a pool only on one task and device, with alike num_envs, steps and threads"
+            )
         self.pool = make_pool(config.task, len(pools) * self._count, threads=config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])
-        self._whole: Nested | None = None  # the state of all worlds since they last moved, once someone has asked for it
+        self._whole: Nested | None = (
+            None  # the state of all worlds since they last moved, once someone has asked for it
+        )
         self.pool.load_state_dict(_join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):

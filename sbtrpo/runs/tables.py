@@ -241,7 +241,9 @@ class Episodes:
 
     def part_digests(self) -> dict[str, str]:
         """The SHA-256 of every part's bytes, by its name below the run's folder; quicker than to read the rows."""
-        return {f"{self.path.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in self._files()}
+        return {
+            f"{self.path.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in self._files()
+        }
 
     def check(self, epoch: int, digest: str | None) -> str:
         """As `Table.check`."""

@@ -143,7 +143,6 @@ def test_families_differ_in_what_they_have() -> None:
         ({"hidden": None}, "hidden must be a list of whole numbers, got None"),
         ({"task": None}, "task must be a text, got None"),
         ({"algo": None}, "algo must be a text, got None"),
-        ({"algo": ["cpo"]}, "algo must be a text, got ['cpo']"),
         ({"seed": None}, "seed must be a whole number, got None"),
         ({"beta": None}, "beta must be a number or a list of numbers, got None"),
         ({"algo": "focops", "multiplier_max": None}, "multiplier_max must be a number, got None"),

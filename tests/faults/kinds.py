@@ -309,9 +309,7 @@ def _flip(r: Round, path: Path) -> None:
     path.write_bytes(content)
 
 
-def _damage(
-    r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None], of: Setup | None = None
-) -> None:
+def _damage(r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None], of: Setup | None = None) -> None:
     setup, run = r.halved(setup=of)
     newest = judge.saved(run)
     files = sorted(path for name in names for path in run.glob(name) if path.stat().st_size)
