@@ -22,6 +22,8 @@ from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.streams import CounterStreams, Streams, bits
 
 PARALLEL = CounterStreams.parallel
+ROUNDS = 3
+"""How often so many attempts at a layout are made side by side, before the rest are made one after the other."""
 
 
 class TensorStreams(Streams):
@@ -90,6 +92,7 @@ _UNIT = wp.constant(wp.float64(2.0**-53))
 _TURN = wp.constant(wp.float64(2.0 * math.pi))
 _ATTEMPTS = wp.constant(wp.int32(ATTEMPTS))
 _PARALLEL = wp.constant(wp.int32(PARALLEL))
+_FORKS = wp.constant(wp.int64(PARALLEL))
 
 
 @wp.func
@@ -146,27 +149,73 @@ def _layout(
 
 
 @wp.kernel
+def _first_trials(
+    wanted: wp.array[wp.bool], key: wp.array[wp.int64], low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
+    keepout: wp.array[wp.float64], position: wp.array[wp.int64], xy: wp.array3d[wp.float64],
+    restarts: wp.array[wp.int32], lane: wp.array[wp.int32],
+) -> None:  # fmt: skip
+    """A first attempt, for the worlds that want a layout: those which need another one have `restarts` above 0."""
+    world = wp.tid()
+    restarts[world] = 0
+    lane[world] = _PARALLEL
+    if wanted[world]:
+        consumed = _layout(key[world], position[world], low, high, keepout, world, xy)
+        position[world] = position[world] + wp.abs(consumed)
+        if consumed < wp.int64(0):
+            restarts[world] = 1
+
+
+@wp.kernel
+def _further_trials(
+    key: wp.array[wp.int64], position: wp.array[wp.int64], restarts: wp.array[wp.int32], low: wp.array2d[wp.float64],
+    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], trials: wp.array3d[wp.float64],
+    lane: wp.array[wp.int32],
+) -> None:  # fmt: skip
+    """Attempts side by side, each from a stream of its own, where one is needed; the first that succeeds counts."""
+    world, j = wp.tid()
+    if restarts[world] > 0 and j < lane[world]:
+        child = wp.int64(_bits(key[world], position[world] + wp.int64(j)))
+        if _layout(child, wp.int64(0), low, high, keepout, world * _PARALLEL + j, trials) > wp.int64(0):
+            wp.atomic_min(lane, world, j)
+
+
+@wp.kernel
+def _choose_trial(
+    trials: wp.array3d[wp.float64], position: wp.array[wp.int64], restarts: wp.array[wp.int32],
+    lane: wp.array[wp.int32], xy: wp.array3d[wp.float64],
+) -> None:  # fmt: skip
+    """Take the attempt that succeeded, where one did."""
+    world = wp.tid()
+    if restarts[world] > 0:
+        position[world] = position[world] + _FORKS
+        restarts[world] = restarts[world] + _PARALLEL
+        if lane[world] < _PARALLEL:
+            restarts[world] = 0
+            for k in range(xy.shape[1]):
+                xy[world, k, 0] = trials[world * _PARALLEL + lane[world], k, 0]
+                xy[world, k, 1] = trials[world * _PARALLEL + lane[world], k, 1]
+
+
+@wp.kernel
 def _layouts(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], most: int, low: wp.array2d[wp.float64],
-    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], position: wp.array[wp.int64],
-    xy: wp.array3d[wp.float64], turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
+    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], restarts: wp.array[wp.int32],
+    position: wp.array[wp.int64], xy: wp.array3d[wp.float64], turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
 ) -> None:  # fmt: skip
-    """Places and rotations of robot and objects for the worlds that want them."""
+    """Rotations, for the worlds that want a layout; and places, one attempt after another, where all before failed."""
     world = wp.tid()
     if not wanted[world]:
         return
     own = key[world]
-    consumed = _layout(own, position[world], low, high, keepout, world, xy)
-    at = position[world] + wp.abs(consumed)
-    done = consumed > wp.int64(0)
-    restarts = int(1)  # noqa: RUF046, UP018
-    while not done and restarts < most:
+    at, tried = wp.int64(position[world]), wp.int32(restarts[world])  # variables for Warp, not entries of the arrays
+    done = tried == 0
+    while not done and tried < most:
         for j in range(_PARALLEL):
             if not done:
                 child = wp.int64(_bits(own, at + wp.int64(j)))
                 done = _layout(child, wp.int64(0), low, high, keepout, world, xy) > wp.int64(0)
-        at += wp.int64(_PARALLEL)
-        restarts += int(_PARALLEL)
+        at += _FORKS
+        tried += _PARALLEL
     for k in range(low.shape[0]):
         turns[world, k] = _TURN * _uniform(own, at + wp.int64(k))
     position[world] = at + wp.int64(low.shape[0])
@@ -208,6 +257,9 @@ class TensorLayouts(Layouts):
         """Of each thing: the corners of where it may stand, and how far others stay away."""
         self._xy = torch.zeros((num_worlds, len(self.things), 2), **number)
         self._turns = torch.zeros((num_worlds, len(self.things)), **number)
+        self._trials = torch.zeros((num_worlds * PARALLEL, len(self.things), 2), **number)
+        self._tried = torch.zeros(num_worlds, dtype=torch.int32, device=device)
+        self._lane = torch.zeros_like(self._tried)
         self._target = torch.zeros((num_worlds, 2), **number)
         self._placed = torch.ones(num_worlds, dtype=torch.bool, device=device)
         self._ready = torch.zeros(num_worlds, dtype=torch.bool, device=device)
@@ -228,14 +280,15 @@ class TensorLayouts(Layouts):
 
     def _fill(self) -> None:
         """Draw the layouts that are not at hand."""
-        wanted = ~self._ready
-        wp.launch(
-            _layouts,
-            dim=len(self._ready),
-            inputs=[*_warp(wanted, self.streams.key), self._restarts, *_warp(*self._rules)],
-            outputs=_warp(self.streams.position, self._xy, self._turns, self._failed),
-            device=_device(self._xy),
-        )
+        n, device = len(self._ready), _device(self._xy)
+        wanted, key, position, xy = _warp(~self._ready, self.streams.key, self.streams.position, self._xy)
+        rules, tried, lane, trials = _warp(*self._rules), *_warp(self._tried, self._lane, self._trials)
+        wp.launch(_first_trials, n, [wanted, key, *rules], [position, xy, tried, lane], device=device)
+        for _ in range(ROUNDS):
+            wp.launch(_further_trials, (n, PARALLEL), [key, position, tried, *rules], [trials, lane], device=device)
+            wp.launch(_choose_trial, n, [trials], [position, tried, lane, xy], device=device)
+        drawn = [position, xy, *_warp(self._turns, self._failed)]
+        wp.launch(_layouts, n, [wanted, key, self._restarts, *rules, tried], drawn, device=device)
         self._ready.fill_(True)
 
     @override

@@ -79,7 +79,7 @@ def crowding(things: list[Place]) -> float:
 
 
 def restarts_of(things: list[Place]) -> int:
-    """How often a layout is started again: the original's 10,000 times, or less where keepouts take most of the room."""
+    """How often a layout is started again: the original's 10,000 times, or less where keepouts take most room."""
     return min(RESTARTS, CROWDED_PLACES // len(things)) if crowding(things) > CROWDED else RESTARTS
 
 
