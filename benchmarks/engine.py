@@ -14,8 +14,8 @@ that a pool takes, and the seconds until its first step is done: kernels that ar
     python benchmarks/engine.py --engine gpu --json
     WARP_CACHE_PATH=$(mktemp -d) python benchmarks/engine.py --engine gpu --task SafetyPointGoal2-v0
 
-With --crossing, pools of both engines at many sizes, and from how many worlds on the GPU is the faster one at every size
-measured; `CROSSINGS` of sbtrpo/envs/engines.py is that, for each core.
+With --crossing, pools of both engines at many sizes, and from how many worlds on the GPU is the faster one at every
+size measured; `CROSSINGS` of sbtrpo/envs/engines.py is that, for each core.
 
     python benchmarks/engine.py --engine gpu --crossing --json
 """

@@ -127,6 +127,7 @@ def evaluate(
     deterministic: bool = False,
     which: str = "last",
     faulted: Literal["unsafe", "apart"] | None = None,
+    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] = "auto",
     json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
     out: Path | None = None,
 ) -> None:
@@ -140,6 +141,7 @@ def evaluate(
         which: the checkpoint: last, best, or an epoch's number.
         faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
             out.
+        engine: what simulates the worlds: cpu, gpu, or the faster one for so many episodes.
         json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
         out: the name of that file; by default evaluation.json in the run's folder.
     """
@@ -149,7 +151,7 @@ def evaluate(
 
     if out is not None:
         check_writable(out)
-    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted)
+    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted, engine=engine)
     if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
         print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
@@ -295,6 +297,7 @@ def check(
     algo: str | None = None,
     seconds: float = 5.0,
     seed: int = 0,
+    engine: Literal["cpu", "gpu", "gpu-on-cpu"] = "cpu",
 ) -> int:
     """Try an environment or a method, and tell what to change before training.
 
@@ -304,13 +307,18 @@ def check(
             ToyCorridor-v0.
         seconds: how long to try an environment.
         seed: of the episodes.
+        engine: where to try a method: with gpu its tensors are on the GPU, and the task must be one that it simulates.
     """
     from sbtrpo.envs.foreign.check import check_environment
 
     if algo is not None:
         from sbtrpo.learning.check import check_method
 
-        outcome = check_method(algo, seed, task or "ToyCorridor-v0")
+        outcome = check_method(
+            algo, seed, task or ("ToyCorridor-v0" if engine == "cpu" else "SafetyPointGoal1-v0"), engine
+        )
+    elif engine != "cpu":
+        raise ValueError("--engine is for methods; an environment is tried on the CPU, so leave it out")
     elif task is not None:
         outcome = check_environment(task, seconds, seed)
     else:

@@ -17,7 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.envs.arrays import Who
-from sbtrpo.envs.layout import ATTEMPTS, RESTARTS, TARGET_ATTEMPTS, LayoutError, Layouts, places
+from sbtrpo.envs.layout import ATTEMPTS, TARGET_ATTEMPTS, LayoutError, Layouts, restarts_of, room_for
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.streams import CounterStreams, Streams, bits
 
@@ -89,7 +89,6 @@ _MIX_2 = wp.constant(wp.uint64(0x94D049BB133111EB))
 _UNIT = wp.constant(wp.float64(2.0**-53))
 _TURN = wp.constant(wp.float64(2.0 * math.pi))
 _ATTEMPTS = wp.constant(wp.int32(ATTEMPTS))
-_RESTARTS = wp.constant(wp.int32(RESTARTS))
 _PARALLEL = wp.constant(wp.int32(PARALLEL))
 
 
@@ -148,9 +147,9 @@ def _layout(
 
 @wp.kernel
 def _layouts(
-    wanted: wp.array[wp.bool], key: wp.array[wp.int64], low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
-    keepout: wp.array[wp.float64], position: wp.array[wp.int64], xy: wp.array3d[wp.float64],
-    turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
+    wanted: wp.array[wp.bool], key: wp.array[wp.int64], most: int, low: wp.array2d[wp.float64],
+    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], position: wp.array[wp.int64],
+    xy: wp.array3d[wp.float64], turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
 ) -> None:  # fmt: skip
     """Places and rotations of robot and objects for the worlds that want them."""
     world = wp.tid()
@@ -161,7 +160,7 @@ def _layouts(
     at = position[world] + wp.abs(consumed)
     done = consumed > wp.int64(0)
     restarts = int(1)  # noqa: RUF046, UP018
-    while not done and restarts < _RESTARTS:
+    while not done and restarts < most:
         for j in range(_PARALLEL):
             if not done:
                 child = wp.int64(_bits(own, at + wp.int64(j)))
@@ -200,7 +199,8 @@ class TensorLayouts(Layouts):
 
     def __init__(self, spec: NavigationSpec, streams: TensorStreams, num_worlds: int) -> None:
         self.spec, self.streams = spec, streams
-        self.things = places(spec)
+        self.things = room_for(spec)
+        self._restarts = restarts_of(self.things)
         device = streams.key.device
         number: dict[str, Any] = {"dtype": torch.float64, "device": device}
         rules = zip(*((thing.low, thing.high, thing.keepout) for thing in self.things), strict=True)
@@ -232,7 +232,7 @@ class TensorLayouts(Layouts):
         wp.launch(
             _layouts,
             dim=len(self._ready),
-            inputs=_warp(wanted, self.streams.key, *self._rules),
+            inputs=[*_warp(wanted, self.streams.key), self._restarts, *_warp(*self._rules)],
             outputs=_warp(self.streams.position, self._xy, self._turns, self._failed),
             device=_device(self._xy),
         )
@@ -247,7 +247,7 @@ class TensorLayouts(Layouts):
         if bool(self._failed.any()):
             self._failed.zero_()
             raise LayoutError(
-                f"{self.spec.id}: a layout of {len(self.things)} things found no room after {RESTARTS} layouts of"
+                f"{self.spec.id}: a layout of {len(self.things)} things found no room after {self._restarts} layouts of"
                 f" {ATTEMPTS} attempts; use fewer objects, smaller keepouts or a larger extent"
             )
 

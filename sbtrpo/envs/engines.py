@@ -30,11 +30,11 @@ CROSSING = 96
 _SHORTAGE = re.compile("out of memory|Failed to allocate")
 
 
-class NoEngine(UserError, RuntimeError):
+class NoEngine(UserError, RuntimeError):  # noqa: N818
     """The engine that is asked for cannot simulate these worlds here; the message says what to do."""
 
 
-class NoMemory(UserError, MemoryError):
+class NoMemory(UserError, MemoryError):  # noqa: N818
     """The worlds, or what is learnt from them, do not fit on the GPU."""
 
 

@@ -65,6 +65,6 @@ def alarm(faulted: float, episodes: float, counted: Faulted, place: str = "") ->
     }
     return (
         f"WARNING: {faulted:.0f} of {episodes:.0f} episodes{place} ({100 * faulted / episodes:.3g} %) were cut by a"
-        " fault: the simulation diverged, or the environment raised, hung, ended its process or gave a number that is not"
-        f" finite. {meaning[counted]}; mend the cause before you rely on these numbers."
+        " fault: the simulation diverged, or the environment raised, hung, ended its process or gave a number that is"
+        f" not finite. {meaning[counted]}; mend the cause before you rely on these numbers."
     )

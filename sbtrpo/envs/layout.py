@@ -78,6 +78,22 @@ def crowding(things: list[Place]) -> float:
     return float(taken / (high - low).prod()) if taken else 0.0
 
 
+def restarts_of(things: list[Place]) -> int:
+    """How often a layout is started again: the original's 10,000 times, or less where keepouts take most of the room."""
+    return min(RESTARTS, CROWDED_PLACES // len(things)) if crowding(things) > CROWDED else RESTARTS
+
+
+def room_for(spec: NavigationSpec) -> list[Place]:
+    """`places`, unless there is no room for them."""
+    things = places(spec)
+    if (share := crowding(things)) > 1:
+        raise LayoutError(
+            f"{spec.id}: the keepouts of robot and objects, {len(things)} things, take {share:.1f} times the"
+            " room there is; use fewer objects, smaller keepouts or a larger extent"
+        )
+    return things
+
+
 def draw_place(
     place: Place, streams: Streams, rows: Ints, standing: Floats, keepouts: Floats, attempts: int
 ) -> tuple[Floats, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
@@ -145,8 +161,7 @@ def sample_layout(spec: NavigationSpec, things: list[Place], streams: Streams, r
     Raises:
         LayoutError: when the original's 10,000 restarts do not suffice, or fewer where keepouts take most of the room.
     """
-    crowded = crowding(things) > CROWDED
-    most = min(RESTARTS, CROWDED_PLACES // len(things)) if crowded else RESTARTS
+    crowded, most = crowding(things) > CROWDED, restarts_of(things)
     xy, placed = _try_layouts(things, streams, rows)
     waiting = np.flatnonzero(placed < len(things))
     restarts = np.ones(len(rows), int)
@@ -181,12 +196,7 @@ class Layouts:
 
     def __init__(self, spec: NavigationSpec, streams: Streams, num_worlds: int) -> None:
         self.spec, self.streams = spec, streams
-        self.things = places(spec)
-        if (share := crowding(self.things)) > 1:
-            raise LayoutError(
-                f"{spec.id}: the keepouts of robot and objects, {len(self.things)} things, take {share:.1f} times the"
-                " room there is; use fewer objects, smaller keepouts or a larger extent"
-            )
+        self.things = room_for(spec)
         self.keepouts = np.asarray([thing.keepout for thing in self.things])
         self._xy: Array = np.zeros((num_worlds, len(self.things), 2))
         self._turns: Array = np.zeros((num_worlds, len(self.things)))

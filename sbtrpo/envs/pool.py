@@ -277,9 +277,9 @@ def make_pool(
             .toml file or a dict (see docs/tasks.md).
         num_worlds: how many worlds step together.
         seed: of the worlds' random streams; world i's episodes depend on it and on i alone.
-        engine: "cpu", or "gpu", where observations, rewards, costs and masks are tensors on the GPU and actions are taken
-            from there; "auto" takes the one that is faster with so many worlds. For tests "gpu-on-cpu" does on the CPU
-            what "gpu" does.
+        engine: "cpu"; or "gpu", where observations, rewards, costs and masks are tensors on the GPU, and actions are
+            taken from there; "auto" takes the one that is faster with so many worlds. "gpu-on-cpu" is for tests: it
+            does on the CPU what "gpu" does.
         threads: threads of the engine; 0 takes all cores that this process may use.
         layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
             (velocity tasks: `default_rng(seed + i)`).

@@ -14,6 +14,7 @@ import torch
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.catalogue import UnfitMethod, method
+from sbtrpo.config.run import Engine
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.placement import keeping_torch
@@ -26,13 +27,14 @@ NEEDED = ("skipped", "accepted_step", "kl")
 """Numbers that every update reports; the base classes do it."""
 
 
-def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> CheckReport:
+def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0", engine: Engine = "cpu") -> CheckReport:
     """Train with a method for a moment: whether it runs, repeats, resumes, and leaves alone what is not its own.
 
     Args:
         name: as `--algo` takes it.
         seed: of the run.
         task: on which it is tried.
+        engine: of the worlds, and so where the method's tensors are.
 
     >>> check_method("cpo").ok
     True
@@ -41,7 +43,7 @@ def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0") -> Chec
         entry = method(name)
         config = TrainConfig(
             task=task, algo=name, seed=seed, num_envs=4, steps_per_epoch=400, total_steps=400 * EPOCHS, threads=1,
-            learner_threads=1,
+            learner_threads=1, engine=engine,
         )  # fmt: skip
     except (UnfitMethod, ValueError) as error:
         return CheckReport(name, (CheckFinding("error", str(error)),))

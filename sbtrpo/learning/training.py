@@ -39,8 +39,8 @@ from sbtrpo.learning.advantages import (
     returns_to_go,
 )
 from sbtrpo.learning.display import Display
-from sbtrpo.learning.placement import be_deterministic, keeping_torch, place
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
+from sbtrpo.learning.placement import be_deterministic, keeping_torch, place
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy

@@ -199,6 +199,7 @@ class Policy:
         self._sent = None
         if (action := state.get("action")) is not None:  # older versions did not tell
             self.shape, self.dtype, self.start = tuple(action["shape"]), str(action["dtype"]), int(action["start"])
+            np.dtype(self.dtype or "float32")  # one that is none is told of here
 
 
 def make_policy(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +12,13 @@ import torch
 from numpy.typing import NDArray
 
 from sbtrpo.config.run import Faulted
-from sbtrpo.envs import make_pool
+from sbtrpo.envs import Pool, make_pool
+from sbtrpo.envs.arrays import is_mark, put, to_numpy, which
 from sbtrpo.envs.constraints import make_constraints
+from sbtrpo.envs.engines import choose
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.errors import UserError
+from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
@@ -23,8 +26,10 @@ from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
 
 CONSTRAINT = "constraint_"
 """What the columns of constraints begin with."""
-WORLDS, FOREIGN_WORLDS = 200, 20
+WORLDS, FOREIGN_WORLDS, DEVICE_WORLDS = 200, 20, 2048
 """The most worlds that play at once; a foreign environment is a simulator of its own."""
+PATIENCE = 50
+"""Steps on a device between two looks at what they led to."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,8 @@ class Evaluation:
         return asdict(self)
 
 
-def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last") -> Policy:
-    """The policy of a run's checkpoint, with the observation statistics it was trained with.
+def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", device: str | None = None) -> Policy:
+    """The policy of a run's checkpoint, with the observation statistics it was trained with; on a device if named.
 
     >>> import tempfile, numpy as np
     >>> from sbtrpo import TrainConfig, train
@@ -79,7 +84,9 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last") 
     with fitting(folder.path):
         saved = state["policy"]
         inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
-        policy = Policy(inputs, actions, config.hidden, torch.Generator(), discrete=discrete)
+        policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
+        if device is not None:
+            policy.use(TorchForm(device))
         check_form(saved, policy.state_dict(), "policy")
         policy.load_state_dict(saved)
     return policy
@@ -94,6 +101,7 @@ def evaluate(
     threads: int = 0,
     progress: Callable[[int], None] | None = None,
     faulted: Faulted | None = None,
+    engine: str = "cpu",
 ) -> Evaluation:
     """Evaluate a run's policy on fresh layouts, all worlds in parallel.
 
@@ -108,6 +116,7 @@ def evaluate(
         threads: of the simulator; 0 takes all cores.
         progress: told the number of finished episodes from time to time.
         faulted: what episodes count as that a fault has cut, "unsafe" or "apart"; what the run says if left out.
+        engine: what simulates the worlds, "cpu", "gpu", or "auto" for the faster one.
 
     >>> import tempfile
     >>> from sbtrpo import TrainConfig, train
@@ -119,10 +128,12 @@ def evaluate(
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     config = RunFolder.open(run).config
     config = config.replace(faulted=faulted or config.faulted)
-    policy = load_policy(run, which)
+    engine = choose(engine, config.task, episodes).engine
+    policy = load_policy(run, which, {"gpu": "cuda", "gpu-on-cpu": "cpu"}.get(engine))
     played, faults = play(
-        policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints, config.faulted
-    )
+        policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints, config.faulted,
+        engine,
+    )  # fmt: skip
     cut = played.pop("faulted").astype(np.bool_)
     if config.faulted == "apart":
         if cut.all():
@@ -168,37 +179,97 @@ def _by_itself(costs: NDArray[Any]) -> dict[str, Any]:
 def play(
     policy: Policy, task: str, episodes: int, seed: int, deterministic: bool, threads: int = 0,
     progress: Callable[[int], None] | None = None, constraints: Sequence[str] = ("sum",), faulted: Faulted = "unsafe",
+    engine: str = "cpu",
 ) -> tuple[dict[str, NDArray[Any]], int]:  # fmt: skip
     """Whole episodes of a policy: return, cost, length and `faulted` of each, and the number of worlds that failed.
 
     Where the constraints are not the total cost, each has its cost in an entry `constraint_<name>`, too. Unless they
     count apart, a fault costs 1.
     """
-    worlds = FOREIGN_WORLDS if is_foreign(task) else WORLDS
-    pool = make_pool(task, min(episodes, worlds), seed, threads=threads)
+    most = FOREIGN_WORLDS if is_foreign(task) else WORLDS if engine == "cpu" else DEVICE_WORLDS
+    pool = make_pool(task, min(episodes, most), seed, engine=engine, threads=threads)
     chosen = make_constraints(constraints, pool)
     names = [] if chosen.names == ("cost",) else [f"{CONSTRAINT}{name}" for name in chosen.names]
-    sums = np.zeros((len(names), pool.num_worlds))
     obs, _ = pool.reset()
-    share = -(-episodes // pool.num_worlds)
-    noise = torch.Generator().manual_seed(seed)
-    done = np.zeros(pool.num_worlds, np.int64)
-    kept = ("return", "cost", "length", "faulted", *names)
-    rows: dict[str, list[tuple[int, int, float]]] = {name: [] for name in kept}
-    price = float(faulted == "unsafe")
-    while (done < share).any():
-        obs, _, cost, _, _, info = pool.step(policy.act_in_pool(obs, deterministic, noise))
-        if names:
-            sums += np.stack(chosen.costs(cost, info)) + price * info["fault"]
+    act, share = _actor(policy, pool, deterministic, seed), -(-episodes // pool.num_worlds)
+    tables = _Tables(("return", "cost", "length", "faulted", *names), share, obs)
+    sums = [_zeros(obs, (len(obs),)) for _ in names]
+    price, steps = float(faulted == "unsafe"), 0
+    while not steps or (steps % tables.patience) or tables.missing:
+        obs, _, cost, _, _, info = pool.step(act(obs))
+        steps += 1
+        for total, values in zip(sums, chosen.costs(cost, info) if names else (), strict=True):
+            total += values + price * info["fault"]
         if "episode" in info:
             ended = {**info["episode"], **dict(zip(names, sums, strict=True)), "faulted": info["fault"]}
             ended["cost"] = ended["cost"] + price * info["fault"]
-            for world in np.flatnonzero(info["_episode"] & (done < share)):
-                for name, values in rows.items():
-                    values.append((int(done[world]), int(world), float(ended[name][world])))
-                done[world] += 1
-            sums[:, info["_episode"]] = 0
-            if progress is not None:
-                progress(int(done.sum()))
-    # The first ones of every world, then the second ones, ...: as many as were asked for.
-    return {name: np.asarray([x for _, _, x in sorted(part)][:episodes]) for name, part in rows.items()}, pool.faults
+            tables.add(info["_episode"], ended)
+            for total in sums:
+                put(total, which(info["_episode"]), 0.0)
+            if progress is not None and steps % tables.patience == 0:
+                progress(tables.found)
+    return tables.first(episodes), pool.faults
+
+
+def _actor(policy: Policy, pool: Pool, deterministic: bool, seed: int) -> Callable[[Any], Any]:
+    """What acts in a pool; on a device its noise comes in blocks, so that no step waits for the host."""
+    noise = torch.Generator().manual_seed(seed)
+    device = getattr(getattr(pool, "physics", None), "device", None)
+    if device is None:
+        return lambda obs: policy.act_in_pool(obs, deterministic, noise)
+    block: list[torch.Tensor] = []
+    normalise: Any = policy.normaliser
+
+    @torch.no_grad()
+    def act(obs: torch.Tensor) -> Any:
+        outputs = policy.mean(normalise(obs).to(policy.log_std.dtype))
+        if deterministic:
+            return policy.to_env(policy.head.mode(outputs))
+        if not block:
+            drawn = policy.head.noise(torch, (PATIENCE, pool.num_worlds), noise)
+            block.extend(drawn.to(outputs).unbind())
+        return policy.to_env(policy.head.sample(torch, outputs, policy.log_std, block.pop()))
+
+    return act
+
+
+def _zeros(like: Any, shape: tuple[int, ...], kind: str = "float64") -> Any:
+    """Zeros beside an array or tensor."""
+    return like.new_zeros(shape, dtype=getattr(torch, kind)) if is_mark(like) else np.zeros(shape, kind)
+
+
+class _Tables:
+    """Every world's first episodes: as many of each, so that short ones do not count for more."""
+
+    def __init__(self, names: Sequence[str], share: int, like: Any) -> None:
+        self._marked, self._share = is_mark(like), share
+        self._tables = {name: _zeros(like, (share, len(like))) for name in names}
+        self._done = _zeros(like, (len(like),), "int64")
+        self.patience = PATIENCE if self._marked else 1
+        """After so many steps it is worth asking whether all is done: on a device the answer has to be waited for."""
+
+    def add(self, ended: Any, columns: Mapping[str, Any]) -> None:
+        """Take down the episodes that ended in a step, where they are still wanted."""
+        wanted = ended & (self._done < self._share)
+        for name, table in self._tables.items():
+            if self._marked:
+                place = self._done.clamp(max=self._share - 1)[None]
+                values = columns[name].double().where(wanted, table.gather(0, place)[0])
+                table.scatter_(0, place, values[None])
+            else:
+                table[self._done[wanted], wanted] = columns[name][wanted]
+        self._done += wanted
+
+    @property
+    def found(self) -> int:
+        """How many episodes there are."""
+        return int(self._done.sum())
+
+    @property
+    def missing(self) -> int:
+        """How many are still to come."""
+        return int(self._share * len(self._done)) - self.found
+
+    def first(self, episodes: int) -> dict[str, NDArray[Any]]:
+        """The first ones of every world, then the second ones, ...: as many as are asked for."""
+        return {name: to_numpy(table).reshape(-1)[:episodes] for name, table in self._tables.items()}

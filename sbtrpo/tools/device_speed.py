@@ -28,7 +28,7 @@ class Stopwatch:
     def __init__(self, device: str | None) -> None:
         self._on_gpu = device == "cuda"
         self._seconds = 0.0
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[Any, Any]] = []
 
     def wait(self) -> None:
         """For the device."""
@@ -49,7 +49,7 @@ class Stopwatch:
         if not self._on_gpu:
             self.whole(work)
             return
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         work()
         end.record()
@@ -58,7 +58,7 @@ class Stopwatch:
     def read(self) -> float:
         """Seconds since the last reading."""
         self.wait()
-        seconds = self._seconds + sum(begin.elapsed_time(end) for begin, end in self._events) / 1e3
+        seconds = self._seconds + sum(float(begin.elapsed_time(end)) for begin, end in self._events) / 1e3
         self._seconds, self._events = 0.0, []
         return seconds
 

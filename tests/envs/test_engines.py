@@ -117,13 +117,13 @@ def test_few_worlds_do_not_wait_for_a_look_at_the_gpu(machine: Any, monkeypatch:
     ],
 )
 def test_too_little_memory_is_told_with_what_to_do(error: RuntimeError) -> None:
-    with pytest.raises(NoMemory, match="8,192 worlds do not fit into the GPU's memory; use fewer worlds"):
-        with within_memory(8192):
-            raise error
+    sentence = "8,192 worlds do not fit into the GPU's memory; use fewer worlds"
+    with pytest.raises(NoMemory, match=sentence), within_memory(8192):
+        raise error
 
 
 def test_other_errors_are_left_as_they_are() -> None:
-    with pytest.raises(RuntimeError, match="^shapes differ$"), within_memory(8192):
+    with pytest.raises(RuntimeError, match=r"^shapes differ$"), within_memory(8192):
         raise RuntimeError("shapes differ")
 
 

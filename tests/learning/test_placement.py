@@ -28,6 +28,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "missing", lambda engine: "")
     monkeypatch.setattr(engines, "available_cores", lambda: 16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
 
 
 @pytest.mark.usefixtures("gpu")

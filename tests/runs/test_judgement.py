@@ -56,7 +56,7 @@ def test_above_zero_the_papers_safe_reward_decides(one: float, other: float, fir
 def record(run: Path, *results: tuple[float, float]) -> CheckpointStore:
     """A run whose epochs have these safety probabilities and safe rewards; one checkpoint is kept beside the best."""
     config = TrainConfig(task="ToyCorridor-v0", num_envs=2, steps_per_epoch=100, total_steps=10_000, keep_last=1)
-    trainer = SimpleNamespace(epoch=0, state_dict=lambda: {"epoch": trainer.epoch})
+    trainer = SimpleNamespace(epoch=0, config=config, state_dict=lambda: {"epoch": trainer.epoch})
     recorder = Recorder(cast(Trainer, trainer), RunFolder.create(run, config))
     for trainer.epoch, (safety, safe_reward) in enumerate(results, start=1):
         row = {"reward": -200.0, "cost": 1.0, "safety_probability": safety, "safe_reward": safe_reward}

@@ -215,7 +215,7 @@ def test_examples_of_the_readme_run(
     names: dict[str, object] = {}
     for block in blocks:  # each goes on from those before it, its assertions included
         exec(block, names)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     assert "share of safe episodes: 0." in capsys.readouterr().out
 
 

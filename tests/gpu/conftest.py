@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tests.parity.conftest import report
+
+__all__ = ["report"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Kernels that serve a few steps are compiled in half the time if nobody optimises them."""
+    if "not slow" in str(config.getoption("markexpr")) and importlib.util.find_spec("warp"):
+        import warp
+
+        warp.config.optimization_level = 0

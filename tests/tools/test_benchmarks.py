@@ -1,0 +1,55 @@
+"""The benchmarks run: tiny ones, on Warp's CPU device. Their figures mean something on a GPU alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+TASK = "SafetyHopperVelocity-v1"
+
+
+def rows(script: str, *words: str) -> list[dict[str, Any]]:
+    command = [sys.executable, str(FOLDER / script), "--task", TASK, "--json", *words]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in child.stdout.splitlines() if line.startswith("{")]
+
+
+def test_pool_and_physics_on_the_cpu() -> None:
+    (row,) = rows("engine.py", "--worlds", "2", "--seconds", "0")
+    assert row["pool_steps_per_s"] > 0
+    assert row["physics_steps_per_s"] > 0
+
+
+def test_a_crossing_needs_two_engines() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        rows("engine.py", "--crossing")
+    assert "add --engine gpu" in caught.value.stderr
+
+
+@pytest.mark.slow
+def test_pool_and_warp() -> None:
+    pytest.importorskip("mujoco_warp")
+    tiny = ("--engine", "gpu-on-cpu", "--seconds", "0", "--warm-up", "0", "--slice", "2")
+    (row,) = rows("engine.py", "--worlds", "4", *tiny)
+    assert row["faults"] == 0
+    assert min(row[name] for name in ("pool_steps_per_s", "physics_steps_per_s", "ratio", "ready_s")) > 0
+    *sizes, last = rows("engine.py", "--crossing", "--sizes", "2", "4", *tiny)
+    assert [row["worlds"] for row in sizes] == [2, 4]
+    faster = [row["worlds"] for row in sizes if row["gpu_steps_per_s"] > row["cpu_steps_per_s"]]
+    assert last["crossing"] == (faster[0] if faster and faster[-1] == 4 else None)
+
+
+@pytest.mark.slow
+def test_training_and_warp() -> None:
+    pytest.importorskip("mujoco_warp")
+    tiny = ("--engine", "gpu-on-cpu", "--worlds", "4", "--steps", "3", "--epochs", "1", "--profile")
+    (row,) = rows("training.py", *tiny)
+    assert row["physics_steps_per_s"] >= row["epoch_steps_per_s"] > 0
+    shares = [value for name, value in row.items() if name.startswith("share_")]
+    assert sum(shares) == pytest.approx(1, abs=0.01)
