@@ -27,7 +27,7 @@ test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray clu
 	@$(BIN)/python -m pytest -q -m slow tests/benchmark/test_ray.py
 	@$(BIN)/python -m pytest -q tests/benchmark/test_collect.py
 
-test-faults: $(VENV)/.extras ## 200 rounds of kills, full disks and damaged files, after which nothing may be lost
+test-faults: $(VENV)/.extras ## 208 rounds of kills, full disks and damaged files, after which nothing may be lost
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 lint: $(VENV)/.dev ## style, format and types, changing nothing

@@ -72,7 +72,6 @@ def test_a_benchmark_trains_a_users_method_once_and_its_edited_file_anew(
 
 
 def test_a_run_goes_on_and_is_evaluated_when_the_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RunFolder, "draw_curves", lambda folder: folder.path)
     config = toy(algo=write_method(tmp_path / "mine.py"))
     alone = sbtrpo.train(config, tmp_path / "alone", quiet=True)
     with monkeypatch.context() as stopped:

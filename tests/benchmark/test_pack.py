@@ -35,12 +35,6 @@ HOPPER = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing curves would take most of the time."""
-    monkeypatch.setattr(RunFolder, "draw_curves", lambda folder: folder.path)
-
-
 def separately(root: Path, configs: Sequence[TrainConfig]) -> list[Path]:
     return [sbtrpo.train(config, root / f"alone{k}", quiet=True) for k, config in enumerate(configs)]
 

@@ -139,7 +139,6 @@ def test_training_does_not_offer_to_resume_another_task(
 def test_a_run_goes_on_and_is_evaluated_when_the_file_is_gone_or_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RunFolder, "draw_curves", lambda folder: folder.path)
     task = write_maze(tmp_path / "maze.toml")
     alone = sbtrpo.train(toy(task=task), tmp_path / "alone", quiet=True)
     for name, change in (

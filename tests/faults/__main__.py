@@ -52,7 +52,7 @@ def play(site: Site, number: int) -> tuple[str, str, str]:
 def main() -> int:
     """Play rounds; returns 1 if something was lost."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200, help="how many")
+    parser.add_argument("--rounds", type=int, default=len(schedule(0)), help="how many")
     parser.add_argument("--round", type=int, nargs="+", help="these alone")
     parser.add_argument("--seed", type=int, default=0, help="of all that is random")
     parser.add_argument("--json", type=Path, help="also write the counts to this file")

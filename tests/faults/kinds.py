@@ -19,7 +19,7 @@ from tests.faults import judge
 from tests.faults.child import Hook
 from tests.faults.commands import Ended
 from tests.faults.judge import Lost
-from tests.faults.site import GRID, OWN, SETUPS, Round, strike
+from tests.faults.site import FILES, GRID, OWN, SETUPS, Round, Setup, strike
 
 GOAL = SETUPS[2]
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
@@ -40,7 +40,7 @@ class Kind:
 
     name: str
     rounds: int
-    """Of 200."""
+    """Of 208."""
     suffer: Callable[[Round], None]
 
 
@@ -309,8 +309,8 @@ def _flip(r: Round, path: Path) -> None:
     path.write_bytes(content)
 
 
-def _damage(r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None]) -> None:
-    setup, run = r.halved()
+def _damage(r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None], of: Setup | None = None) -> None:
+    setup, run = r.halved(setup=of)
     newest = judge.saved(run)
     files = sorted(path for name in names for path in run.glob(name) if path.stat().st_size)
     path = files[r.rng.integers(len(files))]
@@ -332,11 +332,12 @@ def _damage(r: Round, names: tuple[str, ...], harm: Callable[[Round, Path], None
 
 
 CHECKPOINTS, TABLES = ("checkpoints/*/*",), ("metrics.csv", "timing.csv", "episodes.parquet/*")
-SETTINGS = ("config.toml", "run.json")
+SETTINGS, SOURCES = ("config.toml", "run.json"), ("task.toml", "method.py")
 for _harm, _name in ((_truncate, "truncated"), (_flip, "bit-flipped")):
     kind(f"checkpoint {_name}", 8)(functools.partial(_damage, names=CHECKPOINTS, harm=_harm))
     kind(f"table {_name}", 10)(functools.partial(_damage, names=TABLES, harm=_harm))
     kind(f"settings {_name}", 4)(functools.partial(_damage, names=SETTINGS, harm=_harm))
+    kind(f"task or method {_name}", 4)(functools.partial(_damage, names=SOURCES, harm=_harm, of=FILES))
 
 
 # ---- clocks and writers --------------------------------------------------------------------------------------------

@@ -60,6 +60,12 @@ SETUPS = [
     ),
     Setup("goal", "SafetyPointGoal1-v0 --num-envs 4 --steps-per-epoch 1000 --total-steps 6000", 6, every=2),
 ]
+FILES = Setup(
+    "files",
+    "examples/courier.toml --algo examples/own_method.py:SoftPPO --num-envs 4 --steps-per-epoch 200 --total-steps 1200",
+    6,
+)
+"""A run whose task and method are in files, of which its folder has copies."""
 OWN = {
     trouble: Setup(
         trouble,
@@ -181,9 +187,9 @@ class Round:
         """One of the small runs."""
         return SETUPS[self.rng.integers(len(SETUPS))]
 
-    def halved(self, folder: Path | None = None) -> tuple[Setup, Path]:
-        """A copy of a run that was killed in the midst of it."""
-        setup = self.setup()
+    def halved(self, folder: Path | None = None, setup: Setup | None = None) -> tuple[Setup, Path]:
+        """A copy of a run that was killed in the midst of it, one of the small ones if none is asked for."""
+        setup = setup or self.setup()
         return setup, Path(shutil.copytree(self.site.half(setup), (folder or self.folder) / "run"))
 
     def finish(self, setup: Setup, run: Path, whole: Path | None = None, hooks: Sequence[Hook] = ()) -> None:

@@ -145,6 +145,7 @@ def test_nobody_learns_to_crash_where_a_crash_is_unsafe(runs: Path) -> None:
     assert careful.safety_probability > careless.safety_probability + 0.3
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_tables_and_reports_tell_whose_episodes_were_cut(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

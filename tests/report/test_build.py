@@ -106,6 +106,7 @@ def test_names_of_files_are_told_apart() -> None:
     assert _names(["Safe/Goal", "Safe Goal", "SafetyPointGoal2-v0"]) == ["safe_goal", "safe_goal_1", "point_goal"]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_watching_renews_the_report_when_there_is_news(tmp_path: Path) -> None:
     tables = [samples.table([small(epochs)]) for epochs in (1, 1, 2)]
     said: list[str] = []
@@ -127,6 +128,7 @@ def test_watching_renews_the_report_when_there_is_news(tmp_path: Path) -> None:
     assert "3 runs: 1 done, 2 failed" in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_videos_are_copied_once_and_a_film_stands_for_its_gif(tmp_path: Path) -> None:
     runs, out = tmp_path / "runs", tmp_path / "runs" / "report"
     (runs / "Mine-v0").mkdir(parents=True)
@@ -157,6 +159,7 @@ def test_ctrl_c_in_the_midst_of_a_look_ends_the_watch(
     assert watch(read, tmp_path, interval=7, sleep=lambda _: None) is None
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_watched_page_follows_and_ctrl_c_ends_the_watch(tmp_path: Path) -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt

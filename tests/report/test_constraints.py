@@ -117,6 +117,7 @@ def test_tasks_are_ruled_off_and_have_their_own_constraints() -> None:
     assert table.rules == {2}
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_it_is_written_with_the_others_or_not_missed(tmp_path: Path) -> None:
     runs = [constrained("Mine-v0", "cpo", names=("hazards", samples.NASTY))]
     report = build(samples.table(runs), tmp_path / "each")

@@ -80,6 +80,7 @@ def test_the_headline_and_the_open_table_have_one_ranking() -> None:
             assert [row[0].text for row in table.rows if row[place].bold] == task[key]
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_where_returns_are_below_zero_that_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = three_tasks()
     assert runs.below_zero == {"Mine-v0"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -133,11 +132,8 @@ def test_collect_tells_of_damage_to_what_its_table_can_do_without(
     assert [run.name for run in runs if run.name in told] == ["one", "other"]
 
 
-def test_a_report_tells_of_damaged_episodes(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    build = importlib.import_module("sbtrpo.report.build")
-    monkeypatch.setattr(build, "_drawings", lambda runs: ())  # which would take most of the time
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_tells_of_damaged_episodes(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     another_return(Path(shutil.copytree(whole, tmp_path / "runs" / "run")) / "episodes.parquet")
     assert main(["report", str(tmp_path / "runs"), "--out", str(tmp_path / "report")]) == 0
     words = "run: episodes.parquet is damaged: it is not what the run wrote"

@@ -223,6 +223,7 @@ def test_tensorboard_shows_a_resumed_run_once(tmp_path: Path) -> None:
     assert events.Scalars("time/update_seconds")[0].value == 1.0
 
 
+@pytest.mark.usefixtures("own_curves")
 def test_finish_leaves_a_summary_and_curves(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     for epoch in range(1, 4):
@@ -260,6 +261,7 @@ def test_a_resumed_run_keeps_its_start_and_adds_up_its_duration(tmp_path: Path) 
     assert summary["started"] == json.loads(origin)["started"]
 
 
+@pytest.mark.usefixtures("own_curves")
 @pytest.mark.parametrize("epochs", [0, 1, 45])
 def test_curves_can_be_drawn_of_any_number_of_epochs(tmp_path: Path, epochs: int) -> None:
     run = RunFolder.create(tmp_path, CONFIG)

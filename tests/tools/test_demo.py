@@ -219,6 +219,7 @@ def test_examples_of_the_readme_run(
     assert "share of safe episodes: 0." in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("own_curves")
 def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     console = Console(file=io.StringIO(), width=100)
     run = run_training_demo(CIRCLE, epochs=1, seed=0, out=tmp_path, console=console)
