@@ -53,3 +53,12 @@ def test_training_and_warp() -> None:
     assert row["physics_steps_per_s"] >= row["epoch_steps_per_s"] > 0
     shares = [value for name, value in row.items() if name.startswith("share_")]
     assert sum(shares) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.slow
+def test_packs() -> None:
+    pytest.importorskip("mujoco_warp")
+    tiny = ("--engine", "gpu-on-cpu", "--worlds", "4", "--steps", "3", "--epochs", "1", "--packs", "1", "2")
+    one, two = rows("packs.py", *tiny)
+    assert (one["learners"], two["learners"]) == (1, 2)
+    assert min(two[f"{part}_ms_per_learner_{how}"] for part in ("update", "solve") for how in ("together", "apart")) > 0
