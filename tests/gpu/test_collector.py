@@ -20,7 +20,9 @@ pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
 from sbtrpo.learning.device import DeviceCollector  # noqa: E402
 
 
-def collected(kind: Any, task: str, constraints: str, epochs: int = 2, spoil: bool = False) -> tuple[Any, list[Rollout]]:
+def collected(
+    kind: Any, task: str, constraints: str, epochs: int = 2, spoil: bool = False
+) -> tuple[Any, list[Rollout]]:
     """A collector and its epochs, of worlds whose episodes are seven steps long."""
     pool = pool_of(replace(get_spec(task), episode_length=7), 4, 3)
     policy = make_policy(

