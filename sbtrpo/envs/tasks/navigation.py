@@ -71,7 +71,7 @@ class Navigation(Task, ABC):
             offset=objects[:, :, :2],
             squared=objects[:, :, 0],
             free_velocity=xp.reshape(physics.qvel[:, scene.free_qvel : free_end], (n, num_free, 6))[:, :, :3],
-            to_go=xp.zeros(n, **self._like),
+            to_go=xp.zeros(n, dtype=xp.float64, device=physics.device),
             target=xp.zeros(n, dtype=xp.int64, device=physics.qpos.device),
             timer=xp.zeros(n, dtype=xp.int64, device=physics.qpos.device),
         )
