@@ -52,6 +52,10 @@ def measure(task: str, args: Any) -> dict[str, Any]:
     watch.read()
     follower = device_speed.device_pool(task, args.worlds, args.engine, deterministic=args.deterministic)
     alone = Alone(follower)
+    for action in device_speed.random_actions(follower, 5):  # in which graphs are recorded
+        for ended in play(follower, [action], watch):
+            alone.advance(action, ended, watch)
+    watch.read()
     spent = dict.fromkeys(("physics", "pool", "rollout", "update"), 0.0)
     for _ in range(args.epochs):
         state = pool.state_dict()

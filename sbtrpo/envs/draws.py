@@ -22,7 +22,7 @@ from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.streams import CounterStreams, Streams, bits
 
 PARALLEL = CounterStreams.parallel
-ROUNDS = 3
+ROUNDS = 12
 """How often so many attempts at a layout are made side by side, before the rest are made one after the other."""
 
 
