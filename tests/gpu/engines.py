@@ -15,9 +15,9 @@ import sbtrpo
 from sbtrpo.envs.arrays import to_numpy
 
 pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
-import warp  # noqa: E402
+import warp
 
-from sbtrpo.envs.gpu import GpuPool  # noqa: E402
+from sbtrpo.envs.gpu import GpuPool
 
 warp.config.log_level = warp.LOG_WARNING
 warp.init()

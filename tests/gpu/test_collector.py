@@ -17,7 +17,7 @@ from sbtrpo.nets.policy import make_policy
 from tests.gpu.engines import DEVICE, HOPPER, numbers, pool_of
 
 pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
-from sbtrpo.learning.device import DeviceCollector  # noqa: E402
+from sbtrpo.learning.device import DeviceCollector
 
 
 def collected(
