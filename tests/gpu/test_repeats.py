@@ -1,0 +1,29 @@
+"""With `deterministic`, a GPU gives the same numbers again, and so does a restored pool."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.gpu.engines import LIGHT, ON_GPU, numbers, pool_of, tensor
+
+STEPS, WORLDS = (60, 512) if ON_GPU else (4, 4)
+
+
+@pytest.mark.parametrize("task", [LIGHT, pytest.param("SafetyCarPush2-v0", marks=pytest.mark.slow)])
+def test_numbers_repeat_to_the_bit(task: str) -> None:
+    actions = tensor(np.random.default_rng(0).uniform(-1, 1, (2 * STEPS, WORLDS, 2)))
+    first, second, restored = (pool_of(task, WORLDS, 2, deterministic=True) for _ in range(3))
+    for pool in (first, second, restored):
+        pool.reset()
+    for action in actions[:STEPS]:
+        first.step(action)
+        second.step(action)
+    first.wake()
+    second.wake()
+    restored.load_state_dict(first.state_dict())
+    for action in actions[STEPS:]:
+        seen = [pool.step(action)[:3] for pool in (first, second, restored)]
+    for again in seen[1:]:
+        for values, expected in zip(again, seen[0], strict=True):
+            np.testing.assert_array_equal(numbers(values), numbers(expected))
