@@ -8,6 +8,7 @@ import pytest
 from sbtrpo.envs.physics import gpu
 from tests.gpu.engines import numbers, pool_of, tensor
 
+pytestmark = pytest.mark.slow
 TASK = "SafetyPointPush2-v0"
 WORLDS = 4
 
