@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-extras test-faults lint format bench clean
+.PHONY: help demo test test-slow test-gpu test-extras test-faults lint format bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,12 @@ test: $(VENV)/.dev ## the tests that take seconds
 
 test-slow: $(VENV)/.dev ## the tests that take minutes
 	@$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+test-gpu: $(VENV)/.dev ## the tests of the GPU engine, and of all tensors, on the GPU where there is one
+	@$(BIN)/python -m pytest -q tests/gpu $(ARGS)
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then SBTRPO_TEST_DEVICE=cuda \
+	  $(BIN)/python -m pytest -q tests/nets tests/learning/test_rollout_forms.py tests/algorithms/test_forms.py \
+	  tests/algorithms/test_losses.py; fi
 
 test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray cluster that loses a node, rliable
 	@$(BIN)/python -m pytest -q -m slow tests/benchmark/test_ray.py

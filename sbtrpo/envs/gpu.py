@@ -16,6 +16,7 @@ from typing_extensions import override
 from sbtrpo.envs.draws import TensorLayouts
 from sbtrpo.envs.physics.gpu import GpuPhysics
 from sbtrpo.envs.pool import Info, Pool
+from sbtrpo.envs.tasks import Outcome
 
 WARM_UP = 3
 """How often work is done as it is before it is recorded: kernels are loaded then, and memory is claimed."""
@@ -107,6 +108,12 @@ class GpuPool(Pool):
                 recorded.forget()
             warnings.warn(f"{self.spec.id}: {sentence}", RuntimeWarning, stacklevel=2)
         return self.faults
+
+    @override
+    def _act(self, action: Tensor) -> tuple[Outcome, Tensor]:
+        outcome, failed = super()._act(action)
+        assert failed is not None
+        return outcome, failed | ~torch.isfinite(action).all(dim=1)  # which the engine would clip, if it is too large
 
     @override
     def _show(self, obs: Tensor) -> None:

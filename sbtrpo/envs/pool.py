@@ -29,7 +29,7 @@ from sbtrpo.envs.arrays import (
 from sbtrpo.envs.engines import NoEngine, choose, within_memory
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
-from sbtrpo.envs.tasks import make_task
+from sbtrpo.envs.tasks import Outcome, make_task
 from sbtrpo.errors import sentence
 
 Info = dict[str, Any]
@@ -123,7 +123,7 @@ class Pool:
 
     def advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array, Info]:
         """`step`, for actions that are known to be right."""
-        outcome, failed = self.task.step(action)
+        outcome, failed = self._act(action)
         obs = self.task.observe()
         if failed is not None or suspicious(obs) or suspicious(outcome.reward):
             failed = self._isolate(outcome, obs, failed)
@@ -150,6 +150,10 @@ class Pool:
             obs = self._end(ended, obs, info)
         self._show(obs)
         return copy(obs), earned[0], earned[1], terminated, truncated, info
+
+    def _act(self, action: Array) -> tuple[Outcome, Array | None]:
+        """Let the task step; returns what that earned and the mask of failed worlds, if any."""
+        return self.task.step(action)
 
     def _show(self, obs: Array) -> None:
         """Keep the observations to act on next."""

@@ -1,12 +1,14 @@
 """Whole episodes under two random policies on the GPU, beside those of the CPU engine and of the original.
 
-    python -m tests.gpu.distributions                                            on a GPU: 2,048 episodes a policy and task
-    python -m tests.gpu.distributions --engine cpu --worlds 512 --keep tests/data/cpu_episodes.npz     renews the other side
-    python -m tests.gpu.distributions --engine gpu-on-cpu --worlds 16 --steps 60 --tasks SafetyHopperVelocity-v1      a try
+On a GPU, 2,048 episodes under each policy; then what renews the CPU engine's episodes; then a try without a GPU:
+
+    python -m tests.gpu.distributions
+    python -m tests.gpu.distributions --engine cpu --worlds 512 --keep tests/data/cpu_episodes.npz
+    python -m tests.gpu.distributions --engine gpu-on-cpu --worlds 16 --steps 60 --tasks SafetyHopperVelocity-v1
 
 For each task the table has the means of return, cost, length, goals and every cost component on both sides, the 95 %
-interval of their difference, and the p value of Kolmogorov and Smirnov's test that both are distributed alike. The last
-columns of a task's first line are the least p value, means of observations included, times the number of tests.
+interval of their difference, and the p value of Kolmogorov and Smirnov's test that both are distributed alike. A task's
+first line has the least p value, that of means of observations included, and the same times the number of tests.
 """
 
 from __future__ import annotations
@@ -54,8 +56,8 @@ def kept(path: Path, task: str) -> Played | None:
 def table(task: str, side: str, found: list[Comparison]) -> list[str]:
     """Lines for a person."""
     least, chance = worst(found)
-    lines = [f"{task}, beside {side}: least of {len(found)} p values {least.p:.2g} ({least.kind}, {least.name}), times their"
-             f" number {chance:.2g}"]  # fmt: skip
+    smallest = f"{least.p:.2g} ({least.kind}, {least.name})"
+    lines = [f"{task}, beside {side}: least of {len(found)} p values {smallest}, times their number {chance:.2g}"]
     for x in found:
         if not x.name.startswith("obs_"):
             interval = f"{x.ours - x.theirs:+8.3g} ± {x.half_width:<8.2g}"

@@ -18,10 +18,12 @@ pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
 import warp
 
 from sbtrpo.envs.gpu import GpuPool
+from sbtrpo.envs.physics import gpu as physics
 
 warp.config.log_level = warp.LOG_WARNING
 warp.init()
 
+__all__ = ["DEVICE", "ENGINE", "HOPPER", "LIGHT", "ON_GPU", "numbers", "physics", "pool_of", "tensor"]
 ON_GPU = torch.cuda.is_available() and os.environ.get("SBTRPO_TEST_DEVICE", "cuda") == "cuda"
 ENGINE = "gpu" if ON_GPU else "gpu-on-cpu"
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -74,10 +74,15 @@ def test_a_room_that_is_too_small_is_told() -> None:
     }
     spec = get_spec(crowded)
     assert isinstance(spec, NavigationSpec)
+    layouts: Any = make_layouts(spec, 2, 0, False, DEVICE)[0]
+    layouts.take(torch.ones(2, dtype=torch.bool, device=DEVICE))
     with pytest.raises(LayoutError, match="use fewer objects"):
-        layouts, _ = make_layouts(spec, 2, 0, False, DEVICE)
-        layouts.take(torch.ones(2, dtype=torch.bool, device=DEVICE))
-        layouts.raise_if_failed()  # type: ignore[attr-defined]
+        layouts.raise_if_failed()
+    full = {**crowded, "objects": [{"kind": "goal"}, {"kind": "hazards", "count": 40, "keepout": 0.29}]}
+    spec = get_spec(full)
+    assert isinstance(spec, NavigationSpec)
+    with pytest.raises(LayoutError, match="times the room there is"):
+        make_layouts(spec, 2, 0, False, DEVICE)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from tests.gpu.engines import LIGHT, ON_GPU, numbers, pool_of, tensor
 STEPS, WORLDS = (60, 512) if ON_GPU else (4, 4)
 
 
-@pytest.mark.parametrize("task", [LIGHT, pytest.param("SafetyCarPush2-v0", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [LIGHT, "SafetyCarPush2-v0"])
 def test_numbers_repeat_to_the_bit(task: str) -> None:
     actions = tensor(np.random.default_rng(0).uniform(-1, 1, (2 * STEPS, WORLDS, 2)))
     first, second, restored = (pool_of(task, WORLDS, 2, deterministic=True) for _ in range(3))

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sbtrpo.envs.physics import gpu
-from tests.gpu.engines import numbers, pool_of, tensor
+from tests.gpu.engines import numbers, physics, pool_of, tensor
 
+pytestmark = pytest.mark.slow
 TASK = "SafetyPointPush2-v0"
 WORLDS = 4
 
 
 def test_room_grows_where_contacts_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    enough = gpu.capacities(pool_of(TASK, 1).physics.model)
-    monkeypatch.setattr(gpu, "capacities", lambda model: (8, 40))
+    enough = physics.capacities(pool_of(TASK, 1).physics.model)
+    monkeypatch.setattr(physics, "capacities", lambda model: (8, 40))
     pool = pool_of(TASK, WORLDS)
     pool.reset()
     memory = [array.data_ptr() for array in (pool.physics.qpos, pool.physics.sensordata, pool.physics.xpos)]

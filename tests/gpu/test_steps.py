@@ -149,8 +149,8 @@ def test_a_step_is_that_of_the_cpu_engine(task: str, report: Callable[[str], Non
         f" with it coordinates p50/p90 {p(found['qpos'][touched], 50, 90)}"
     )
     for name, (cpu, gpu, differ, parted, far) in counts.items():
-        report(f"    {name}: CPU {cpu}, GPU {gpu}, differ {differ}: at a threshold {differ - parted - far}, after contact"
-               f" {parted}, otherwise {far}")  # fmt: skip
+        report(f"    {name}: CPU {cpu}, GPU {gpu}, differ {differ}: at a threshold {differ - parted - far},"
+               f" after contact {parted}, otherwise {far}")  # fmt: skip
     assert np.percentile(free["qpos"], 99) <= 1e-3
     assert np.percentile(free["obs"], 99) <= 1e-3
     assert np.percentile(free["reward"], 99) <= 1e-5
