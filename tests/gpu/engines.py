@@ -23,7 +23,7 @@ from sbtrpo.envs.physics import gpu as physics
 warp.config.log_level = warp.LOG_WARNING
 warp.init()
 
-__all__ = ["DEVICE", "ENGINE", "HOPPER", "LIGHT", "ON_GPU", "numbers", "physics", "pool_of", "tensor"]
+__all__ = ["DEVICE", "ENGINE", "HOPPER", "LIGHT", "ON_GPU", "GpuPool", "numbers", "physics", "pool_of", "tensor"]
 ON_GPU = torch.cuda.is_available() and os.environ.get("SBTRPO_TEST_DEVICE", "cuda") == "cuda"
 ENGINE = "gpu" if ON_GPU else "gpu-on-cpu"
 DEVICE = "cuda" if ON_GPU else "cpu"
