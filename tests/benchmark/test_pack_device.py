@@ -17,6 +17,7 @@ import pytest
 
 import sbtrpo
 from sbtrpo import TrainConfig
+from sbtrpo.benchmark import pack_device
 from sbtrpo.benchmark.pack import pack_key, train_pack
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.envs.faults import EnvironmentFailure
@@ -24,8 +25,6 @@ from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs.folder import RunFolder
 from tests.devices import DEVICE
-
-pack_device = pytest.importorskip("sbtrpo.benchmark.pack_device", exc_type=ImportError)
 
 ENGINE = "gpu" if DEVICE == "cuda" else "gpu-on-cpu"
 TOLERANCE = {"rel": 5e-2, "abs": 1e-3} if DEVICE == "cuda" else {"rel": 1e-4, "abs": 1e-6}

@@ -54,7 +54,6 @@ def test_environments_are_checked_on_the_cpu(capsys: pytest.CaptureFixture[str])
 
 @pytest.mark.slow
 def test_a_method_is_checked_where_its_tensors_are() -> None:
-    pytest.importorskip("mujoco_warp")
     from sbtrpo.learning.check import check_method
 
     assert check_method("ppo", task="SafetySwimmerVelocity-v1", engine="gpu-on-cpu").ok

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
+import warp
 
 from tests.parity.conftest import report
 
@@ -11,7 +10,5 @@ __all__ = ["report"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Kernels that serve a few steps are compiled in half the time if nobody optimises them."""
-    if "not slow" in str(config.getoption("markexpr")) and importlib.util.find_spec("warp"):
-        import warp
-
+    if "not slow" in str(config.getoption("markexpr")):
         warp.config.optimization_level = 0

@@ -8,15 +8,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import pytest
 import torch
+import warp
 
 import sbtrpo
 from sbtrpo.envs.arrays import to_numpy
-
-pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
-import warp
-
 from sbtrpo.envs.gpu import GpuPool
 from sbtrpo.envs.physics import gpu as physics
 

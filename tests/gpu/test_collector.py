@@ -11,13 +11,11 @@ import torch
 
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.registry import get_spec
+from sbtrpo.learning.device import DeviceCollector
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.policy import make_policy
 from tests.gpu.engines import DEVICE, HOPPER, numbers, pool_of
-
-pytest.importorskip("mujoco_warp", reason="needs the extra `gpu`")
-from sbtrpo.learning.device import DeviceCollector
 
 
 def collected(

@@ -34,7 +34,6 @@ def test_a_crossing_needs_two_engines() -> None:
 
 @pytest.mark.slow
 def test_pool_and_warp() -> None:
-    pytest.importorskip("mujoco_warp")
     tiny = ("--engine", "gpu-on-cpu", "--seconds", "0", "--warm-up", "0", "--slice", "2")
     (row,) = rows("engine.py", "--worlds", "4", *tiny)
     assert row["faults"] == 0
@@ -47,7 +46,6 @@ def test_pool_and_warp() -> None:
 
 @pytest.mark.slow
 def test_training_and_warp() -> None:
-    pytest.importorskip("mujoco_warp")
     tiny = ("--engine", "gpu-on-cpu", "--worlds", "4", "--steps", "3", "--epochs", "1", "--profile")
     (row,) = rows("training.py", *tiny)
     assert row["physics_steps_per_s"] >= row["epoch_steps_per_s"] > 0
@@ -57,7 +55,6 @@ def test_training_and_warp() -> None:
 
 @pytest.mark.slow
 def test_packs() -> None:
-    pytest.importorskip("mujoco_warp")
     tiny = ("--engine", "gpu-on-cpu", "--worlds", "4", "--steps", "3", "--epochs", "1", "--packs", "1", "2")
     one, two = rows("packs.py", *tiny)
     assert (one["learners"], two["learners"]) == (1, 2)
