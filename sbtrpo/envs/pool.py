@@ -288,7 +288,7 @@ def make_pool(
         layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
             (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
-        deterministic: whether a GPU gives the same numbers again to the bit, which takes longer; the CPU always does.
+        deterministic: whether sums on a GPU are taken in one order, which takes longer; the CPU always does so.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
