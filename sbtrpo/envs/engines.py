@@ -23,8 +23,8 @@ CROSSINGS = {
     "point goal": 64, "point push": 64, "point button": 8, "point circle": 64, "point run": 64,
     "car goal": 32, "car push": 32, "car button": 8, "car circle": 32, "car run": 32,
 }  # fmt: skip
-"""From so many worlds for each of the CPU's cores on a GPU is the faster engine: estimates from the speeds of one H200 and
-of 16 cores, which `benchmarks/engine.py --engine gpu --crossing` would measure."""
+"""From so many worlds for each of the CPU's cores on a GPU is the faster engine: estimates from the speeds of one H200
+and of 16 cores, which `benchmarks/engine.py --engine gpu --crossing` would measure."""
 CROSSING = 96
 """The same of all other tasks: the runners."""
 _SHORTAGE = re.compile("out of memory|Failed to allocate")
