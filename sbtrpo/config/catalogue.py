@@ -225,7 +225,7 @@ def _load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, path, "exec", dont_inherit=True), module.__dict__)  # what was read, not a cache of it
     except BaseException as error:
         del sys.modules[name]
         if not isinstance(error, Exception):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +56,17 @@ def test_a_class_in_a_file_is_a_method_with_its_settings(file: Path) -> None:
     assert (config.get("weight"), config.get("target_kl"), config.get("cg_iterations")) == (2.0, 0.005, 15)
     entry = catalogue.method(config.algo)
     assert (entry.label, entry.title, entry.summary) == ("Mine", "Mine", "Reward less some of the cost")
+
+
+def test_what_a_file_says_counts_and_no_bytecode_of_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit of the same length within the same second, which Python's cache of bytecode would not notice."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    stamp = file.stat().st_mtime
+    assert TrainConfig(algo=f"{file}:Mine").get("weight") == 0.5
+    file.write_text(METHOD.replace("setting(0.5", "setting(0.7"))
+    os.utime(file, (stamp, stamp))
+    assert TrainConfig(algo=f"{file}:Mine").get("weight") == 0.7
+    assert [path.name for path in file.parent.iterdir()] == ["mine.py"]
 
 
 def test_a_class_in_a_module_of_the_working_directory_is_a_method(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
