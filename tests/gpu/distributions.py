@@ -30,8 +30,9 @@ STORED = Path(__file__).parent.parent / "data" / "cpu_episodes.npz"
 
 
 def keep(path: Path, tasks: dict[str, Played]) -> None:
-    """Store episodes, without the means of their observations."""
-    columns = {
+    """Store episodes, without the means of their observations, beside those of other tasks."""
+    columns = dict(np.load(path)) if path.exists() else {}
+    columns |= {
         f"{task} {kind} {name}": values.astype(np.float32)
         for task, played in tasks.items()
         for kind, found in played.items()
