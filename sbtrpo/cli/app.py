@@ -12,11 +12,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress
 
-from sbtrpo.cli.settings import NoSettings, given, grid_settings, train_settings, with_values
-from sbtrpo.cli.tables import evaluation_table, table_of
+from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
+from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
 from sbtrpo.files import check_writable, write_atomically
@@ -151,7 +150,7 @@ def evaluate(
 
     if out is not None:
         check_writable(out)
-    result = evaluation.evaluate(run, episodes, seed, deterministic, _checkpoint(which), faulted=faulted, engine=engine)
+    result = evaluation.evaluate(run, episodes, seed, deterministic, checkpoint(which), faulted=faulted, engine=engine)
     if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
         print(f"sbtrpo: {sentence}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
@@ -171,12 +170,6 @@ def evaluate(
         if out is not None:
             raise
         print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
-
-
-def _checkpoint(which: str) -> Any:
-    if which not in ("last", "best") and not which.isdigit():
-        raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
-    return int(which) if which.isdigit() else which
 
 
 @app.command
@@ -281,14 +274,7 @@ def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metava
     if task is None:
         console.print(table_of(describe.sheet(), "`sbtrpo tasks <task>` shows one in full"))
         return
-    description = describe.describe(task)
-    console.print(f"[bold]{escape(description.id)}[/bold]")
-    for what, words in description.facts:
-        console.print(f"{escape(what)}: {escape(words)}")
-    sheets = {"observation": description.observation, "objects": description.objects, "costs": description.costs}
-    for title, sheet in sheets.items():
-        if sheet.rows:
-            console.print(table_of(sheet, title))
+    show_task(console, describe.describe(task))
 
 
 @app.command
@@ -370,7 +356,7 @@ def record(
             bar.update(frames, completed=done, total=total)
 
         films = recording.record(
-            runs[0], episodes, seed, out, runs[1:], deterministic, _checkpoint(which), width, height,
+            runs[0], episodes, seed, out, runs[1:], deterministic, checkpoint(which), width, height,
             speed=speed, camera=camera, progress=progress,
         )  # fmt: skip
     for path in films:
@@ -400,7 +386,7 @@ def trajectories(
     """
     from sbtrpo.media.trajectories import draw_trajectories
 
-    print(draw_trajectories(run, episodes, seed, out, deterministic, _checkpoint(which)))
+    print(draw_trajectories(run, episodes, seed, out, deterministic, checkpoint(which)))
 
 
 @app.command
@@ -422,7 +408,7 @@ def export(
     """
     from sbtrpo.runs import export as writer
 
-    print(writer.export(run, format, out, not stochastic, _checkpoint(which)))
+    print(writer.export(run, format, out, not stochastic, checkpoint(which)))
 
 
 @app.command
@@ -455,11 +441,7 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
         console.print(table_of(algorithm_docs.methods(), title))
         return
     entry = catalogue.method(name)
-    console.print(f"[bold]{escape(entry.title)}[/bold] ({escape(entry.name)}): {escape(entry.summary)}")
-    if entry.source:
-        console.print(f"Source: {escape(entry.source)}")
-    console.print(table_of(algorithm_docs.settings(entry), "settings, as of fidelity paper"))
-    console.print(table_of(algorithm_docs.quirks(entry), "what fidelity decides"))
+    show_method(console, entry, algorithm_docs.settings(entry), algorithm_docs.quirks(entry))
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -134,3 +134,10 @@ def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]]) -> type:
         hint: Any = tyro.conf.FlagConversionOff[bool] if kind is bool else kind  # --first-cost-zero False, as in axes
         made.append((key, Annotated[hint, tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
     return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings."})
+
+
+def checkpoint(which: str) -> Any:
+    """Which checkpoint is meant."""
+    if which not in ("last", "best") and not which.isdigit():
+        raise ValueError(f"which must be last, best or an epoch's number, got {which!r}")
+    return int(which) if which.isdigit() else which

@@ -9,7 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:  # torch alone takes seconds
-    from sbtrpo.envs.describe import Sheet
+    from rich.console import Console
+
+    from sbtrpo.config.catalogue import Entry
+    from sbtrpo.envs.describe import Description, Sheet
     from sbtrpo.runs.evaluation import Evaluation
     from sbtrpo.tools.algorithm_docs import Listing
 
@@ -46,3 +49,22 @@ def table_of(listing: Listing | Sheet, title: str) -> Table:
     for row in listing.rows:
         table.add_row(*map(escape, row))
     return table
+
+
+def show_task(console: Console, task: Description) -> None:
+    """Every part of a task's observation, its objects, and what costs."""
+    console.print(f"[bold]{escape(task.id)}[/bold]")
+    for what, words in task.facts:
+        console.print(f"{escape(what)}: {escape(words)}")
+    for title, sheet in {"observation": task.observation, "objects": task.objects, "costs": task.costs}.items():
+        if sheet.rows:
+            console.print(table_of(sheet, title))
+
+
+def show_method(console: Console, method: Entry, settings: Listing, quirks: Listing) -> None:
+    """What a method does, its settings, and the quirks of its published code."""
+    console.print(f"[bold]{escape(method.title)}[/bold] ({escape(method.name)}): {escape(method.summary)}")
+    if method.source:
+        console.print(f"Source: {escape(method.source)}")
+    console.print(table_of(settings, "settings, as of fidelity paper"))
+    console.print(table_of(quirks, "what fidelity decides"))

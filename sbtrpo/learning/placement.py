@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import torch
 
 from sbtrpo.config import TrainConfig
+from sbtrpo.envs import Pool
 from sbtrpo.envs.engines import Choice, choose, missing
 from sbtrpo.errors import UserError
+from sbtrpo.learning.rollout import Collector
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,15 @@ def _check(name: str) -> None:
     if (device.index or 0) >= count:
         last = f" to {device.type}:{count - 1}" if count > 1 else ""
         raise UserError(f"there is no device {name} here; use --device {device.type}, or {device.type}:0{last}")
+
+
+def collector_class(pool: Pool) -> type[Collector]:
+    """What collects from a pool."""
+    if getattr(getattr(pool, "physics", None), "device", None) is None:
+        return Collector
+    from sbtrpo.learning.device import DeviceCollector  # needs the engine of that device
+
+    return DeviceCollector
 
 
 def be_deterministic() -> None:

@@ -26,7 +26,7 @@ from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Engine
-from sbtrpo.envs import Pool, make_pool
+from sbtrpo.envs import make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
@@ -40,8 +40,8 @@ from sbtrpo.learning.advantages import (
 )
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
-from sbtrpo.learning.placement import be_deterministic, keeping_torch, place
-from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
+from sbtrpo.learning.placement import be_deterministic, collector_class, keeping_torch, place
+from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
@@ -110,7 +110,7 @@ class Trainer:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
-        self.collector = _collector_class(pool)(
+        self.collector = collector_class(pool)(
             pool, self.policy, noise, self.constraints, faulted=config.faulted, final=self.critics is not None
         )
         with within_memory(config.num_envs):
@@ -295,15 +295,6 @@ class Trainer:
         self._orders.set_state(torch.as_tensor(state["orders"]))
         self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
-
-
-def _collector_class(pool: Pool) -> type[Collector]:
-    """What collects from a pool."""
-    if getattr(getattr(pool, "physics", None), "device", None) is None:
-        return Collector
-    from sbtrpo.learning.device import DeviceCollector  # needs the engine of that device
-
-    return DeviceCollector
 
 
 def _plain(value: Any) -> Any:
