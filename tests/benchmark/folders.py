@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import Ended
 from sbtrpo.benchmark.worker import Job
 from sbtrpo.config.file import write_config
+from sbtrpo.learning.training import Trainer
 
 TOY = {"task": "ToyCorridor-v0", "num_envs": 2, "steps_per_epoch": 100, "total_steps": 300}
 HEADER = "epoch,steps,reward,cost,safety_probability,safe_reward"
@@ -67,3 +71,15 @@ class FakeLauncher:
 
     def kill(self) -> None:
         self.killed = True
+
+
+def break_learner(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Let the learner of this seed fail in its second epoch."""
+    learn = Trainer.learn
+
+    def breaking(trainer: Trainer, rollout: Any, seconds: float) -> Any:
+        if trainer.config.seed == seed and trainer.epoch == 1:
+            raise RuntimeError("this one breaks")
+        return learn(trainer, rollout, seconds)
+
+    patch.setattr(Trainer, "learn", breaking)

@@ -21,7 +21,7 @@ from sbtrpo.learning.display import Display
 from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.claims import holder
 from sbtrpo.runs.folder import RunFolder
-from tests.benchmark.folders import toy
+from tests.benchmark.folders import break_learner, toy
 from tests.processes import interrupt_after
 
 TOY = [toy(seed=0), toy(seed=1000), toy(seed=0, algo="cpo", critic_passes=1), toy(seed=0, beta=0.9)]
@@ -121,15 +121,8 @@ def test_ctrl_c_at_any_moment_saves_all_runs_of_a_pack(
 
 def test_a_learner_that_fails_does_not_disturb_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, packed = separately(tmp_path, TOY[:3]), folders(tmp_path, TOY[:3])
-    learn = Trainer.learn
-
-    def breaking(trainer: Trainer, rollout: Any, seconds: float) -> Any:
-        if trainer.config.seed == 1000 and trainer.epoch == 1:
-            raise RuntimeError("this one breaks")
-        return learn(trainer, rollout, seconds)
-
     with monkeypatch.context() as broken:
-        broken.setattr(Trainer, "learn", breaking)
+        break_learner(broken, seed=1000)
         assert train_pack(packed) == [packed[1]]
     assert "RuntimeError: this one breaks" in (packed[1] / LOG).read_text()
     assert not (packed[1] / "summary.json").exists()

@@ -24,6 +24,7 @@ from sbtrpo.envs.faults import EnvironmentFailure
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs.folder import RunFolder
+from tests.benchmark.folders import break_learner
 from tests.devices import DEVICE
 
 ENGINE = "gpu" if DEVICE == "cuda" else "gpu-on-cpu"
@@ -119,15 +120,9 @@ def test_a_learner_that_fails_leaves_the_pack(
     task: str, alone: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And goes on alone, from where it was."""
-    packed, learn = folders(tmp_path, [config(task, **own) for own in MIXED[:3]]), Trainer.learn
-
-    def breaking(trainer: Trainer, rollout: Any, seconds: float) -> Any:
-        if trainer.config.seed == 1 and trainer.epoch == 1:
-            raise RuntimeError("this one breaks")
-        return learn(trainer, rollout, seconds)
-
+    packed = folders(tmp_path, [config(task, **own) for own in MIXED[:3]])
     with monkeypatch.context() as broken:
-        broken.setattr(Trainer, "learn", breaking)
+        break_learner(broken, seed=1)
         assert train_pack(packed) == [packed[1]]
     assert "RuntimeError: this one breaks" in (packed[1] / LOG).read_text()
     assert_alike(packed[0], alone[0])
