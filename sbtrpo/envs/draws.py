@@ -6,8 +6,9 @@ same on every engine. Rejection sampling runs in kernels, one thread a world.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def tensor_streams(num_worlds: int, seed: int, device: str) -> tuple[TensorStrea
 
 # ---- kernels: the rules of `layout.py`, in double precision ------------------------------------------------------
 
-wp.set_module_options({"enable_backward": False})
+wp.set_module_options({"enable_backward": False, "fuse_fp": False})  # fused products round otherwise than the host
 _GAMMA = wp.constant(wp.uint64(0x9E3779B97F4A7C15))
 _MIX_1 = wp.constant(wp.uint64(0xBF58476D1CE4E5B9))
 _MIX_2 = wp.constant(wp.uint64(0x94D049BB133111EB))
@@ -263,25 +264,47 @@ class TensorLayouts(Layouts):
         self._target = torch.zeros((num_worlds, 2), **number)
         self._placed = torch.ones(num_worlds, dtype=torch.bool, device=device)
         self._ready = torch.zeros(num_worlds, dtype=torch.bool, device=device)
+        self._wanted = torch.zeros_like(self._ready)
         self._failed = torch.zeros_like(self._ready)
         """Worlds in which a layout or a goal found no room."""
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._at_hand = False
+        """Whether nothing was taken since the last draw."""
 
     @override
     def seed(self, seed: int) -> None:
         self.streams.seed(seed)
         self._ready.zero_()
+        self._at_hand = False
 
     @override
     def take(self, rows: Who) -> tuple[Any, Any]:
-        self._fill()
+        if not self._at_hand:
+            self._fill()
         taken = self._xy.clone(), self._turns.clone()
         self._ready &= ~rows
+        self._at_hand = False
         return taken
+
+    @contextlib.contextmanager
+    def drawn_beside(self) -> Iterator[None]:
+        """Draw the layouts that are not at hand while the device does what is asked of it within."""
+        if self._stream is None:
+            self._fill()
+            yield
+            return
+        here = torch.cuda.current_stream()
+        self._stream.wait_stream(here)
+        with torch.cuda.stream(self._stream), wp.ScopedStream(wp.stream_from_torch(self._stream), sync_enter=False):
+            self._fill()
+        yield
+        here.wait_stream(self._stream)
 
     def _fill(self) -> None:
         """Draw the layouts that are not at hand."""
         n, device = len(self._ready), _device(self._xy)
-        wanted, key, position, xy = _warp(~self._ready, self.streams.key, self.streams.position, self._xy)
+        torch.logical_not(self._ready, out=self._wanted)
+        wanted, key, position, xy = _warp(self._wanted, self.streams.key, self.streams.position, self._xy)
         rules, tried, lane, trials = _warp(*self._rules), *_warp(self._tried, self._lane, self._trials)
         wp.launch(_first_trials, n, [wanted, key, *rules], [position, xy, tried, lane], device=device)
         for _ in range(ROUNDS):
@@ -290,6 +313,7 @@ class TensorLayouts(Layouts):
         drawn = [position, xy, *_warp(self._turns, self._failed)]
         wp.launch(_layouts, n, [wanted, key, self._restarts, *rules, tried], drawn, device=device)
         self._ready.fill_(True)
+        self._at_hand = True
 
     @override
     def check(self, placed: Any) -> None:
@@ -326,6 +350,7 @@ class TensorLayouts(Layouts):
         self.streams.load_state_dict(state["streams"])
         for name, tensor in (("xy", self._xy), ("turns", self._turns), ("ready", self._ready)):
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+        self._at_hand = False
 
 
 def _warp(*tensors: Tensor) -> list[Any]:

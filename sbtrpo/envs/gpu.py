@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import warnings
 import weakref
@@ -77,6 +78,7 @@ class GpuPool(Pool):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         device = self.physics.device
+        self._layouts: TensorLayouts | None = getattr(self.task, "layouts", None)
         self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=device)
         self._recordings: weakref.WeakSet[Recorded] = weakref.WeakSet()
         self._recorded = self.recorded(lambda: self.advance(self._action))
@@ -100,9 +102,8 @@ class GpuPool(Pool):
 
         Where worlds had more contacts than there was room for, there is more afterwards.
         """
-        layouts = getattr(self.task, "layouts", None)
-        if isinstance(layouts, TensorLayouts):
-            layouts.raise_if_failed()
+        if self._layouts is not None:
+            self._layouts.raise_if_failed()
         if sentence := self.physics.grow():
             for recorded in self._recordings:
                 recorded.forget()
@@ -111,7 +112,8 @@ class GpuPool(Pool):
 
     @override
     def _act(self, action: Tensor) -> tuple[Outcome, Tensor]:
-        outcome, failed = super()._act(action)
+        with self._layouts.drawn_beside() if self._layouts is not None else contextlib.nullcontext():
+            outcome, failed = super()._act(action)
         assert failed is not None
         return outcome, failed | ~torch.isfinite(action).all(dim=1)  # which the engine would clip, if it is too large
 
