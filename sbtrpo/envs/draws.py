@@ -6,9 +6,8 @@ same on every engine. Rejection sampling runs in kernels, one thread a world.
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -267,38 +266,18 @@ class TensorLayouts(Layouts):
         self._wanted = torch.zeros_like(self._ready)
         self._failed = torch.zeros_like(self._ready)
         """Worlds in which a layout or a goal found no room."""
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._at_hand = False
-        """Whether nothing was taken since the last draw."""
 
     @override
     def seed(self, seed: int) -> None:
         self.streams.seed(seed)
         self._ready.zero_()
-        self._at_hand = False
 
     @override
     def take(self, rows: Who) -> tuple[Any, Any]:
-        if not self._at_hand:
-            self._fill()
+        self._fill()
         taken = self._xy.clone(), self._turns.clone()
         self._ready &= ~rows
-        self._at_hand = False
         return taken
-
-    @contextlib.contextmanager
-    def drawn_beside(self) -> Iterator[None]:
-        """Draw the layouts that are not at hand while the device does what is asked of it within."""
-        if self._stream is None:
-            self._fill()
-            yield
-            return
-        here = torch.cuda.current_stream()
-        self._stream.wait_stream(here)
-        with torch.cuda.stream(self._stream), wp.ScopedStream(wp.stream_from_torch(self._stream), sync_enter=False):
-            self._fill()
-        yield
-        here.wait_stream(self._stream)
 
     def _fill(self) -> None:
         """Draw the layouts that are not at hand."""
@@ -313,7 +292,6 @@ class TensorLayouts(Layouts):
         drawn = [position, xy, *_warp(self._turns, self._failed)]
         wp.launch(_layouts, n, [wanted, key, self._restarts, *rules, tried], drawn, device=device)
         self._ready.fill_(True)
-        self._at_hand = True
 
     @override
     def check(self, placed: Any) -> None:
@@ -350,7 +328,6 @@ class TensorLayouts(Layouts):
         self.streams.load_state_dict(state["streams"])
         for name, tensor in (("xy", self._xy), ("turns", self._turns), ("ready", self._ready)):
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
-        self._at_hand = False
 
 
 def _warp(*tensors: Tensor) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import warnings
 import weakref
@@ -112,8 +111,7 @@ class GpuPool(Pool):
 
     @override
     def _act(self, action: Tensor) -> tuple[Outcome, Tensor]:
-        with self._layouts.drawn_beside() if self._layouts is not None else contextlib.nullcontext():
-            outcome, failed = super()._act(action)
+        outcome, failed = super()._act(action)
         assert failed is not None
         return outcome, failed | ~torch.isfinite(action).all(dim=1)  # which the engine would clip, if it is too large
 
