@@ -70,6 +70,9 @@ class Batch:
     """(1 + C, B) of reward, then of each constraint's cost."""
     targets: Tensor | None = None
     """(K, B) what the critics should have said, if there are critics."""
+    worlds: int = 0
+    """N, if the update is to tell how much of what it learnt from half of the worlds holds in the others; otherwise 0.
+    Samples of one time are in a row."""
 
     @property
     def advantage_r(self) -> Tensor:

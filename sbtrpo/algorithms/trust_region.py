@@ -87,11 +87,22 @@ class TrustRegion:
 
     def gradients(self) -> Tensor:
         """∇ mean(ρ A) of every signal at θ, where every ratio ρ is 1: (1 + C, P)."""
+        return self._gradients(self.batch.advantages)
+
+    def gradients_of_halves(self) -> Tensor:
+        """The same from every second world alone, and from the others: (2, 1 + C, P)."""
+        advantages, worlds = self.batch.advantages, self.batch.worlds
+        second = torch.arange(advantages.shape[1], device=advantages.device) % worlds % 2
+        apart = [advantages * (second == half) * (worlds / ((worlds + 1 - half) // 2)) for half in (0, 1)]
+        return torch.stack(self._gradients(torch.cat(apart)).chunk(2))
+
+    def _gradients(self, advantages: Tensor) -> Tensor:
+        """∇ mean(ρ A) for each row A of the advantages (K, B): (K, P)."""
         batch = self.batch
 
         def of_chunk(rows: slice, network: Linearised) -> Tensor:
             in_outputs, in_log_std = self.head.score(torch, network.output, self.log_std, batch.action[rows])
-            weight = batch.advantages[:, rows] / len(batch.obs)
+            weight = advantages[:, rows] / len(batch.obs)
             return torch.cat([weight @ in_log_std, network.pullback(in_outputs.T[:, None, :] * weight)], dim=1)
 
         return self._sum(of_chunk)
@@ -310,6 +321,7 @@ class TrustRegionMethod(Method[T]):
             "cg_iterations": float(solution.iterations),
             "cg_residual": float(solution.residual.max()),
             **proposal.facts,
+            **dict(zip([f"holds_{name}" for name in ("r", *self.names)], what_holds(region, settings), strict=True)),
             **self._fit(batch),
         }
 
@@ -338,6 +350,21 @@ def solve(
 ) -> Solution:
     """F⁻¹ b for each row of b (K, P), with what `add` gives added to the damped Fisher product."""
     return region.solve(b, settings, add)
+
+
+def what_holds(region: TrustRegion, settings: TrustRegionSettings) -> list[float]:
+    """Of each signal, the share of what a natural step from half of the worlds promises that holds in the others.
+
+    To first order, and on average over both halves: (g₁ᵀΔ₂ + g₂ᵀΔ₁) / (g₁ᵀΔ₁ + g₂ᵀΔ₂) with Δ = F⁻¹g. It is 1 where
+    both halves have the same gradient and 0, on average, where gradients are noise. NaN where nobody asked.
+    """
+    if region.batch.worlds < 2:
+        return [math.nan] * len(region.batch.advantages)
+    g = region.gradients_of_halves()
+    delta = solve(region, g.flatten(0, 1), settings).x.view_as(g)
+    own, other = ((g * steps).double().sum(dim=(0, 2)) for steps in (delta, delta.flip(0)))
+    shares: list[float] = torch.where(own > 0, other / own, math.nan).tolist()
+    return shares
 
 
 def to_boundary(curvature: float, target_kl: float) -> float:

@@ -63,6 +63,9 @@ class RunSettings:
     """One checkpoint in so many epochs is kept for good; 0 keeps none."""
     checkpoint_every: int = setting(1, least=1, ceiling=10**9, operational=True)
     """Epochs between checkpoints: a kill loses at most so many."""
+    halves_every: int = setting(10, least=0, ceiling=10**9, operational=True)
+    """In one of so many epochs trust-region methods tell how much of what they learn from half of the worlds holds in
+    the others (holds_r and holds_c in metrics.csv), which takes another two or three solves; 0: never."""
 
     @property
     def update_threads(self) -> int:

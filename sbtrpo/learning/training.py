@@ -239,6 +239,7 @@ class Trainer:
             log_prob=rollout.log_prob.flatten(),
             advantages=normalise(advantages.estimates),
             targets=None if advantages.targets is None else advantages.targets.flatten(1),
+            worlds=0 if (every := self.config.halves_every) == 0 or self.epoch % every else self.config.num_envs,
         )
 
     def _count(self, diagnostics: Mapping[str, float]) -> None:

@@ -23,7 +23,7 @@ from sbtrpo.files import UNFINISHED, Guard, naming, sync_folder, unguarded, writ
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
-LATER = ("faulted", "faulted_episodes")
+LATER = re.compile("faulted|faulted_episodes|holds_.*")
 """Columns that older versions did not write; a run of theirs goes on without them."""
 _PART = re.compile(r"(\d+)-(\d+)\.parquet")
 _BECOMING = ".parts-"  # prefix of the folder that an older version's file is moved into
@@ -443,7 +443,7 @@ def _read(path: Path, read: Callable[[Path], Any] = pyarrow.parquet.read_table) 
 
 def _known(row: Mapping[str, Any], columns: Collection[str]) -> dict[str, Any]:
     """What a table with these columns has room for: all but those that it is too old for."""
-    return {name: value for name, value in row.items() if name in columns or name not in LATER}
+    return {name: value for name, value in row.items() if name in columns or not LATER.fullmatch(name)}
 
 
 def _number(value: float) -> str:
