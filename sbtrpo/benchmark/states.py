@@ -64,11 +64,11 @@ def state(run: Path, config: TrainConfig) -> State:
 
 
 def is_done(run: Path, config: TrainConfig) -> bool:
-    """Whether the run's summary tells of all its epochs."""
+    """Whether the run's summary tells of all its epochs, or why it ended before."""
     try:
         summary = json.loads((run / "summary.json").read_text())
-        return int(summary["epochs"]) >= config.epochs
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return int(summary["epochs"]) >= config.epochs or bool(summary.get("stopped"))
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 

@@ -65,6 +65,12 @@ class RunSettings:
     """One checkpoint in so many epochs is kept for good; 0 keeps none."""
     checkpoint_every: int = setting(1, least=1, ceiling=10**9, operational=True)
     """Epochs between checkpoints: a kill loses at most so many."""
+    evaluate_every: int = setting(0, least=0, ceiling=10**9, needs="patience")
+    """Epochs between evaluations of the policy on fresh worlds, which leave the training as it is; 0: none."""
+    evaluate_episodes: int = setting(100, least=1, ceiling=10**6, needs="patience")
+    """Episodes of such an evaluation."""
+    patience: int = setting(0, least=0, ceiling=10**9)
+    """The run stops after so many evaluations in a row that are no better than an earlier one; 0 trains to the end."""
 
     @property
     def update_threads(self) -> int:

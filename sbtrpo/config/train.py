@@ -11,7 +11,7 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
-from sbtrpo.config.settings import Declared, MethodSettings, declared
+from sbtrpo.config.settings import Declared, MethodSettings, Needs, declared
 from sbtrpo.config.tasks import TaskEntry, task_entry
 
 
@@ -61,6 +61,8 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 f"total_steps ({self.total_steps}) must hold at least one epoch of {self.steps_per_epoch} steps"
             )
+        if self.patience and not self.evaluate_every:
+            raise ValueError("patience counts evaluations, and there are none; give evaluate_every, too, such as 25")
         for name in (name for name, value in self.settings().items() if value == ()):
             raise ValueError(f"{name} must name at least one {'layer' if name == 'hidden' else 'value'}, got ()")
         self.method.check(self.gamma)
@@ -97,8 +99,12 @@ class TrainConfig(RunSettings):
         return {
             name: value
             for name, value in {**self.settings(), **identities}.items()
-            if not rules[name].operational and self.method.in_effect(rules[name].needs)
+            if not rules[name].operational and self._takes_effect(rules[name].needs)
         }
+
+    def _takes_effect(self, needs: Needs | None) -> bool:
+        """Whether settings with this need shape what the run computes."""
+        return self.patience > 0 if needs == "patience" else self.method.in_effect(needs)
 
     def without_effect(self) -> list[str]:
         """Settings that were given and change nothing, as their method is set."""

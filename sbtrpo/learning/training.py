@@ -7,11 +7,10 @@ not exist after a resume.
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,15 +37,17 @@ from sbtrpo.learning.advantages import (
     normalise,
     returns_to_go,
 )
-from sbtrpo.learning.display import Display
+from sbtrpo.learning.callbacks import Callback, check_callbacks
+from sbtrpo.learning.display import Display, LiveView
+from sbtrpo.learning.length import how_to_go_on, lengthen
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import be_deterministic, collector_class, keeping_torch, place
+from sbtrpo.learning.recorder import Recorder, checkpoints_of
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
-from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
+from sbtrpo.runs.checkpoint import check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.judgement import merit, misleading
 
 SKIPS_TO_STOP = 10
 
@@ -123,11 +124,14 @@ class Trainer:
         self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
         self.baseline: Tensor | None = None
         """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
+        self.tell: Callable[..., None] = _nobody_listens
+        """Called with what happens within an epoch (see `sbtrpo.learning.callbacks.Run.tell`)."""
         self.epoch = 0
         self.skipped = self.skipped_in_a_row = self.faults = 0
 
     def run_epoch(self) -> Epoch:
         """Collect, update, and tell what happened."""
+        self.tell("on_epoch_begin")
         started = time.perf_counter()
         with within_memory(self.config.num_envs):
             rollout = self.collector.collect(self.config.steps_per_world)
@@ -135,11 +139,13 @@ class Trainer:
 
     def learn(self, rollout: Rollout, rollout_seconds: float) -> Epoch:
         """The epoch's part after the rollout: update, and tell what happened."""
+        self.tell("on_rollout", rollout)
         started = time.perf_counter()
         batch = self._batch(rollout, self._advantages(rollout))
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
         update_seconds = time.perf_counter() - started
+        self.tell("on_update", diagnostics)
 
         self.epoch += 1
         self.faults += rollout.faults
@@ -297,12 +303,22 @@ class Trainer:
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
 
 
+def _nobody_listens(hook: str, *what: Any) -> None:
+    pass
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
 @keeping_torch()
-def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
+def train(
+    config: TrainConfig,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    wandb: bool = False,
+    callbacks: Iterable[Callback] = (),
+) -> Path:
     """Train a policy; returns the run's folder.
 
     Args:
@@ -310,6 +326,7 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
         out: the run's folder, new or empty; `runs/<task>/<algo>/seed<k>-<hash>` if left out.
         quiet: show nothing.
         wandb: also log to Weights & Biases.
+        callbacks: objects of `sbtrpo.Callback`, told what happens; they may stop the run.
 
     >>> import tempfile
     >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400)
@@ -318,30 +335,51 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
     """
     path = Path(out) if out is not None else default_path(config)
-    trainer = Trainer(config)
+    listening, trainer = check_callbacks(callbacks), Trainer(config)
     with RunFolder.create(path, config, wandb=wandb) as folder:
-        return _run(trainer, folder, quiet)
+        return _run(trainer, folder, quiet, listening)
 
 
 @keeping_torch()
-def resume(run: str | Path, quiet: bool = False, wandb: bool = False, engine: Engine | None = None) -> Path:
+def resume(
+    run: str | Path,
+    quiet: bool = False,
+    wandb: bool = False,
+    engine: Engine | None = None,
+    total_steps: int | None = None,
+    callbacks: Iterable[Callback] = (),
+) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped.
 
-    With another engine it goes on there from now on, on the same states; numbers then differ by rounding, which grows.
+    Args:
+        run: the run's folder.
+        quiet: show nothing.
+        wandb: also log to Weights & Biases.
+        engine: what simulates the worlds from now on; numbers then differ by rounding, which grows.
+        total_steps: a new length of the run, finished or not. What a method lets fall or grow over a run follows the
+            new length from here on, and not from the beginning.
+        callbacks: as those of `train`; they are not kept with the run.
     """
+    listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
+        there: dict[str, Any] = {}
         if engine is not None and engine != folder.config.engine:
             there = {"engine": engine, "device": "auto"}
             place(folder.config.replace(**there))  # what cannot be is refused before anything is written
+        if total_steps is None and folder.is_complete:
+            LiveView(quiet).say(how_to_go_on(folder))
+            return folder.path
+        longer = [] if total_steps is None else lengthen(folder, total_steps)
+        if there:
             folder.change(**there)
         trainer, notes = restore(folder)
-        return _run(trainer, folder, quiet, notes)
+        return _run(trainer, folder, quiet, listening, [*notes, *longer])
 
 
 def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
     folder.hold()
-    store, logged = _store(folder), folder.last_epoch
+    store, logged = checkpoints_of(folder), folder.last_epoch
     # A kill may come after the row of the epoch that the first checkpoint is due at.
     late = logged > folder.config.checkpoint_every
     if not store.epochs() and (late or folder.had_checkpoint or folder.is_summed_up):
@@ -401,68 +439,18 @@ def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
     return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 
-def _store(folder: RunFolder) -> CheckpointStore:
-    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every, folder.hold)
-
-
-class Recorder:
-    """Puts a run's epochs into its folder, and what came out."""
-
-    def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
-        self.trainer, self.folder, self._store = trainer, folder, _store(folder)
-        folder.note_engine(trainer.config.engine, trainer.epoch)
-        self._row: dict[str, float] = {}
-        self._saved = trainer.epoch
-
-    def record(self, epoch: Epoch) -> None:
-        """Log an epoch, and save the state if it is time."""
-        self._row = epoch.row
-        self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
-        if self.trainer.epoch % self.folder.config.checkpoint_every == 0:
-            self._save()
-
-    def _save(self) -> None:
-        done = self.trainer.epoch
-        self.folder.flush_episodes()
-        score = merit(self._row["safety_probability"], self._row["safe_reward"])
-        self._store.save(done, {**self.trainer.state_dict(), "tables": self.folder.digests()}, score)
-        self.folder.note_checkpoint()
-        self._saved = done
-
-    def warnings(self) -> list[str]:
-        """What a reader of the last epoch's numbers should know."""
-        metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
-        return list(filter(None, [misleading(*metrics)]))
-
-    def alarm(self) -> str:
-        """What to say of the run's faulted episodes; empty where they are few."""
-        metrics = self.folder.metrics()
-        faulted = metrics.get("faulted_episodes")
-        return "" if faulted is None else alarm(faulted.sum(), metrics["episodes"].sum(), self.folder.config.faulted)
-
-    def close(self) -> bool:
-        """End the session, with all epochs saved; returns whether the run is at its end, whose summary is written."""
-        if self._saved < self.trainer.epoch:
-            self._save()
-        else:
-            self._store.prune()  # a kill may have come in the midst of that
-        if self.trainer.epoch < self.folder.config.epochs:
-            self.folder.close()
-            return False
-        row = self._row or {name: float(values[-1]) for name, values in self.folder.metrics().items()}
-        self.folder.finish({"epochs": self.trainer.epoch, "faults": self.trainer.faults, "final": row})
-        return True
-
-
-def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
+def _run(
+    trainer: Trainer, folder: RunFolder, quiet: bool, callbacks: Iterable[Callback], notes: Iterable[str] = ()
+) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
-    config, recorder = folder.config, Recorder(trainer, folder)
+    config = folder.config
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned = False
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in [trainer.placement.sentence(), *config.notes(), *(notes or [])]:
+        for note in [trainer.placement.sentence(), *config.notes(), *notes]:
             display.say(note)
-        while trainer.epoch < config.epochs and not interrupted.is_set():
+        recorder = Recorder(trainer, folder, callbacks, display.say)
+        while not recorder.over and not interrupted.is_set():
             epoch = trainer.run_epoch()
             recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
@@ -475,8 +463,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             display.warn(sentence)
         for warning in recorder.warnings():
             display.say(warning)
-        if not recorder.close():
-            display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
+        if ending := recorder.close():
+            display.say(ending)
     return folder.path
 
 

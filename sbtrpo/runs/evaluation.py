@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Faulted
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import is_mark, put, to_numpy, which
@@ -28,6 +29,8 @@ CONSTRAINT = "constraint_"
 """What the columns of constraints begin with."""
 WORLDS, FOREIGN_WORLDS, DEVICE_WORLDS = 200, 20, 2048
 """The most worlds that play at once; a foreign environment is a simulator of its own."""
+DEVICES = {"gpu": "cuda", "gpu-on-cpu": "cpu"}
+"""Where a policy acts in the worlds of an engine; in others it acts on NumPy arrays."""
 PATIENCE = 50
 """Steps on a device between two looks at what they led to."""
 
@@ -67,6 +70,27 @@ class Evaluation:
         """For JSON."""
         return asdict(self)
 
+    def numbers(self) -> dict[str, float]:
+        """For a row of a table."""
+        low, high = self.safety_probability_interval
+        numbers: dict[str, float] = {
+            "episodes": self.episodes,
+            "reward": self.reward,
+            "reward_std": self.reward_std,
+            "cost": self.cost,
+            "cost_std": self.cost_std,
+            "safety_probability": self.safety_probability,
+            "safety_low": low,
+            "safety_high": high,
+            "violation_probability_upper": self.violation_probability_upper,
+            "safe_reward": self.safe_reward,
+            "length": self.length,
+            "faulted_episodes": self.faulted_episodes,
+        }
+        for name, by_itself in self.constraints.items():
+            numbers |= {f"cost_{name}": by_itself["cost"], f"safety_{name}": by_itself["safety_probability"]}
+        return numbers
+
 
 def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", device: str | None = None) -> Policy:
     """The policy of a run's checkpoint, with the observation statistics it was trained with; on a device if named.
@@ -79,16 +103,19 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", 
     (3, 2)
     """
     folder = RunFolder.open(run)
-    config = folder.config
     _, state = CheckpointStore(folder.checkpoints).load(which)
     with fitting(folder.path):
-        saved = state["policy"]
-        inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
-        policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
-        if device is not None:
-            policy.use(TorchForm(device))
-        check_form(saved, policy.state_dict(), "policy")
-        policy.load_state_dict(saved)
+        return policy_from(state["policy"], folder.config, device)
+
+
+def policy_from(saved: Mapping[str, Any], config: TrainConfig, device: str | None = None) -> Policy:
+    """A policy of its own, with the parameters and statistics of a policy's `state_dict`; on a device if named."""
+    inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
+    policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
+    if device is not None:
+        policy.use(TorchForm(device))
+    check_form(saved, policy.state_dict(), "policy")
+    policy.load_state_dict(saved)
     return policy
 
 
@@ -124,12 +151,20 @@ def evaluate(
     >>> evaluate(train(config, out=tempfile.mkdtemp(), quiet=True), episodes=10).episodes
     10
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
     config = RunFolder.open(run).config
     config = config.replace(faulted=faulted or config.faulted)
     engine = choose(engine, config.task, episodes).engine
-    policy = load_policy(run, which, {"gpu": "cuda", "gpu-on-cpu": "cpu"}.get(engine))
+    policy = load_policy(run, which, DEVICES.get(engine))
+    return evaluate_policy(policy, config, episodes, seed, deterministic, threads, progress, engine)
+
+
+def evaluate_policy(
+    policy: Policy, config: TrainConfig, episodes: int, seed: int, deterministic: bool = False, threads: int = 0,
+    progress: Callable[[int], None] | None = None, engine: str = "cpu",
+) -> Evaluation:  # fmt: skip
+    """The same of a policy that is at hand, on the task and with the constraints of these settings."""
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
     played, faults = play(
         policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints, config.faulted,
         engine,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.cli import app as cli
-from sbtrpo.learning.training import Epoch, Recorder, Trainer
+from sbtrpo.learning.recorder import Recorder
+from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.judgement import BELOW_ZERO, NONE_SAFE, STEP, merit, misleading
