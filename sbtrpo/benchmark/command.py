@@ -17,7 +17,7 @@ from rich.table import Table
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
+from sbtrpo.benchmark.plan import Plan, run_path, telling_apart, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
@@ -120,12 +120,21 @@ def print_outcome(result: Result, console: Console, quiet: bool = False) -> None
 
 
 def _list_runs(configs: list[TrainConfig], out: Path, console: Console) -> None:
+    """Each run with its folder, its state, and the settings in which its method's runs on its task differ."""
+    alike: dict[tuple[str, str], list[TrainConfig]] = {}
+    for config in configs:
+        alike.setdefault((config.task_entry.identity, config.algo), []).append(config)
+    apart = {group: telling_apart(runs) for group, runs in alike.items()}
     table = Table(box=box.SIMPLE_HEAD, title=f"{len(configs)} runs in {out}")
     table.add_column("run", overflow="fold")
-    table.add_column("state")
+    if any(apart.values()):
+        table.add_column("settings", overflow="fold")
+    table.add_column("state", no_wrap=True)
     for config in configs:
-        path = run_path(out, config)
-        table.add_row(path.relative_to(out).as_posix(), state(path, config))
+        path, names = run_path(out, config), apart[config.task_entry.identity, config.algo]
+        words = [f"{name} {_word(name, config.get(name))}" for name in names]
+        settings = [", ".join(words)] if any(apart.values()) else []
+        table.add_row(*map(escape, [path.relative_to(out).as_posix(), *settings]), state(path, config))
     console.print(table)
 
 
@@ -249,7 +258,7 @@ def _word(name: str, value: Any) -> str:
         return ""
     if name == VERSION:
         return short_version(value)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _overall_table(aggregate: Overall) -> Table:

@@ -20,7 +20,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -110,6 +110,19 @@ class Plan:
         plan.runs()
         return plan
 
+    def only_run(self, chosen: Mapping[str, str], flags: Collection[str]) -> TrainConfig:
+        """The one run that is left, the seed aside, with these settings in place of the plan's, and of `flags` others.
+
+        Of several seeds it has the first.
+        """
+        runs = (self.replaced({name: [value] for name, value in chosen.items()}) if chosen else self).runs()
+        if several := [name for name in telling_apart(runs) if name not in flags]:
+            raise ValueError(
+                f"the plan {self.name} has runs that differ in {', '.join(several)}; name one of each, as in"
+                f" --{several[0].replace('_', '-')}, or train all of them with sbtrpo benchmark"
+            )
+        return runs[0]
+
     def runs(self) -> list[TrainConfig]:
         """All runs, each once: a setting that does not concern an algorithm makes no further runs of it."""
         runs: dict[tuple[int, str], TrainConfig] = {}
@@ -121,6 +134,20 @@ class Plan:
                 constraints = make_constraints(config.constraints, cost_names(get_spec(config.task)))
                 check_constraints(config, len(constraints.names))
         return list(runs.values())
+
+
+def telling_apart(runs: Sequence[TrainConfig]) -> list[str]:
+    """The settings by which a plan makes runs differ, the seed aside."""
+    effects = [config.in_effect() for config in runs]
+    given = dict.fromkeys(name for config in runs for name in config.given)
+    return [n for n in given if len({json.dumps(effect[n]) for effect in effects if n in effect}) > 1]
+
+
+def is_plan(content: Mapping[str, Any]) -> bool:
+    """Whether settings are those of a plan, and not those of one run."""
+    return any(name in content for name in (*_PLURALS, "num_seeds", "group")) or any(
+        isinstance(content.get(name), list) for name in _PLURALS.values()
+    )
 
 
 def run_path(root: str | Path, config: TrainConfig) -> Path:

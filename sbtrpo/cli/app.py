@@ -14,6 +14,9 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
+from sbtrpo import __version__
+from sbtrpo.cli import runs
+from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
 from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
@@ -21,12 +24,10 @@ from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
 from sbtrpo.files import check_writable, write_atomically
 
 app = tyro.extras.SubcommandApp()
-TrainSettings: Any = NoSettings
-"""What `train` takes: the run's settings, and those of the method that the command line names."""
 GridSettings: Any = NoSettings
 """What `benchmark` takes: the settings of all methods, as axes."""
-NOBODY_READS, INTERRUPTED = 141, 130
-"""Exit codes when the output's reader has left, as in `sbtrpo tasks | head`, and after Ctrl-C: what shells report."""
+NOBODY_READS = 141
+"""Exit code when the output's reader has left, as in `sbtrpo tasks | head`: what shells report."""
 
 
 @app.command
@@ -34,7 +35,7 @@ def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out
     """Look at a random policy, train SB-TRPO for a few minutes, and look at what became of it.
 
     Args:
-        task: a task id; `sbtrpo tasks` lists them.
+        task: a task id, which may also stand first; `sbtrpo tasks` lists them.
         epochs: of 20,000 steps each.
         seed: of worlds, network and noise.
         out: the folder for pictures and run; an earlier demo in it is replaced.
@@ -48,8 +49,10 @@ def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out
 def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out: Path = Path("look.png")) -> None:
     """Roll out a random policy, print its return, cost and safety, and draw the worlds from above.
 
+    The task may also stand first: `sbtrpo look SafetyCarCircle2-v0`.
+
     Args:
-        task: a task id; `sbtrpo tasks` lists them.
+        task: a task id, or a TOML file that describes a task; `sbtrpo tasks` lists the ids.
         worlds: how many worlds step together.
         seed: of the worlds and of the actions.
         out: where the picture goes, a name that ends in .png.
@@ -59,63 +62,8 @@ def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out
     run_demo(task, worlds, seed, out)
 
 
-@app.command
-def train(
-    config: Annotated[TrainSettings, tyro.conf.arg(name="")],
-    num_seeds: int = 1,
-    out: Path | None = None,
-    quiet: bool = False,
-    wandb: bool = False,
-) -> int:
-    """Train a policy. The task may also stand first: `sbtrpo train SafetyPointGoal2-v0 --beta 0.8`.
-
-    Args:
-        config: the settings.
-        num_seeds: runs with seeds `seed`, `seed` + 1000, ..., one after the other.
-        out: the run's folder (a folder in it for each seed, if there are several).
-        quiet: show nothing.
-        wandb: also log to Weights & Biases.
-    """
-    from sbtrpo.config import TrainConfig
-    from sbtrpo.learning import training
-    from sbtrpo.runs.folder import RunFolder
-
-    if num_seeds < 1:
-        raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
-    chosen = TrainConfig(**given(config))
-    if idle := chosen.without_effect():
-        verb = "changes" if len(idle) == 1 else "change"
-        print(f"sbtrpo: {', '.join(idle)} {verb} nothing with advantage {chosen.method.advantage}", file=sys.stderr)
-    for k in range(num_seeds):
-        seeded = chosen.replace(seed=chosen.seed + 1000 * k)
-        folder = out / f"seed{seeded.seed}" if out is not None and num_seeds > 1 else out
-        path = training.train(seeded, folder, quiet, wandb)
-        if not quiet:
-            print(f"The run is in {path}")
-        if not RunFolder.open(path).is_finished:
-            return INTERRUPTED
-    return 0
-
-
-@app.command
-def resume(
-    run: tyro.conf.Positional[Path],
-    quiet: bool = False,
-    wandb: bool = False,
-    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
-) -> int:
-    """Continue a stopped or killed run as if it had never stopped.
-
-    Args:
-        run: the run's folder.
-        quiet: show nothing.
-        wandb: also log to Weights & Biases.
-        engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
-    """
-    from sbtrpo.learning import training
-    from sbtrpo.runs.folder import RunFolder
-
-    return 0 if RunFolder.open(training.resume(run, quiet, wandb, engine)).is_finished else INTERRUPTED
+app.command(runs.train)
+app.command(runs.resume)
 
 
 @app.command
@@ -474,17 +422,20 @@ def _main(args: Sequence[str] | None) -> int:
 
 def _declare_settings(arguments: list[str]) -> None:
     """Give the commands that take settings those of the methods at hand; for the others nobody waits for them."""
-    global TrainSettings, GridSettings
-    TrainSettings = train_settings(arguments) if arguments[:1] == ["train"] else NoSettings
+    global GridSettings
+    runs.TrainSettings = train_settings(arguments) if arguments[:1] == ["train"] else NoSettings
     GridSettings = grid_settings(arguments) if arguments[:1] == ["benchmark"] else NoSettings
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
+    if arguments == ["--version"]:
+        print(f"sbtrpo {__version__}")
+        return 0
+    if arguments[:1] in (["train"], ["look"], ["demo"]) and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
-    about = "Reinforcement learning under hard safety constraints."
+    about = "Reinforcement learning under hard safety constraints. `sbtrpo --version` tells which version this is."
     try:
         arguments = with_values(arguments)
         _declare_settings(arguments)

@@ -69,8 +69,8 @@ class Run:
         self, trainer: Trainer, folder: RunFolder, callbacks: Iterable[Callback], say: Callable[[str], None]
     ) -> None:
         self.trainer, self.folder, self.say = trainer, folder, say
-        self.stopped = ""
-        """Why the run is to stop, once someone has said so."""
+        self.stopped = folder.stopped
+        """Why the run is to stop, once someone has said so, in this session or before."""
         config = folder.config
         of_settings = [Evaluating(config.evaluate_every, config.evaluate_episodes)] if config.evaluate_every else []
         patient = [EarlyStopping(config.patience)] if config.patience else []

@@ -97,5 +97,5 @@ class Recorder:
             self.folder.close()
         self.run.tell("on_stop")
         if not self.over:
-            return f"stopped after epoch {done}; continue with: sbtrpo resume {self.folder.path}"
+            return f"stopped after epoch {done}"
         return f"ended after epoch {done} of {planned}: {self.run.stopped}" if done < planned else ""

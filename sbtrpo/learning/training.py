@@ -38,7 +38,7 @@ from sbtrpo.learning.advantages import (
     returns_to_go,
 )
 from sbtrpo.learning.callbacks import Callback, check_callbacks
-from sbtrpo.learning.display import Display, LiveView
+from sbtrpo.learning.display import Display
 from sbtrpo.learning.length import how_to_go_on, lengthen
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import be_deterministic, collector_class, keeping_torch, place
@@ -366,9 +366,6 @@ def resume(
         if engine is not None and engine != folder.config.engine:
             there = {"engine": engine, "device": "auto"}
             place(folder.config.replace(**there))  # what cannot be is refused before anything is written
-        if total_steps is None and folder.is_complete:
-            LiveView(quiet).say(how_to_go_on(folder))
-            return folder.path
         longer = [] if total_steps is None else lengthen(folder, total_steps)
         if there:
             folder.change(**there)
@@ -394,7 +391,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
         with fitting(folder.path):
             trainer, digests = _trainer_from(state, folder), state.get("tables")
     missing = folder.rewind(trainer.epoch, digests)
-    return trainer, [*notes, *missing, f"resuming after epoch {trainer.epoch}"]
+    going_on = how_to_go_on(folder) if folder.is_finished else f"resuming after epoch {trainer.epoch}"
+    return trainer, [*notes, *missing, going_on]
 
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
@@ -464,7 +462,7 @@ def _run(
         for warning in recorder.warnings():
             display.say(warning)
         if ending := recorder.close():
-            display.say(ending)
+            display.say(ending + ("" if recorder.over else f"; continue with: sbtrpo resume {folder.path}"))
     return folder.path
 
 

@@ -78,10 +78,10 @@ def method_file(config: TrainConfig) -> Path | None:
     return Path(place) if place.endswith(".py") else None
 
 
-def read_run(path: Path) -> TrainConfig:
+def read_run(path: Path, name: str = "config.toml") -> TrainConfig:
     """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
-    copies = (path / name if (path / name).exists() else None for name in (METHOD_FILE, TASK_FILE))
-    return read_config(path / "config.toml", *copies)
+    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE))
+    return read_config(path / name, *copies)
 
 
 class RunFolder:
@@ -272,12 +272,6 @@ class RunFolder:
     def stopped(self) -> str:
         """Why the run ended before its last epoch; empty where it did not."""
         return str(self._summary().get("stopped", ""))
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is left to do: the run is finished, and so are the files of its end."""
-        known = self._summary().get("epochs") == self.last_epoch and (self.path / "curves.png").exists()
-        return known and self.is_finished
 
     @property
     def is_summed_up(self) -> bool:
