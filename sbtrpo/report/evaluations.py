@@ -33,7 +33,7 @@ def evaluation_table(runs: Runs) -> Table:
         ["task", "method", *(HEADS[metric] for metric in METRICS)],
         rows,
         caption="The last evaluation on fresh worlds while a run went on: mean ± standard deviation between seeds; one"
-        " seed has no deviation. The worlds of an evaluation are others than those of training, and the same each time.",
+        " seed has no deviation. Its worlds are others than those of training, and the same each time.",
         rules=frozenset(rules - {0, len(rows)}),
         row_tags=tags,
     )

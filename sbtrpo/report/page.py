@@ -252,7 +252,7 @@ def _finals(runs: Runs, task: str) -> dict[str, Any]:
 
 
 def metric_titles(runs: Runs) -> dict[str, str]:
-    """The metrics of which the page has curves, and what it calls them: the paper's, each constraint's, evaluations'."""
+    """The metrics of which the page has curves, and what it calls them: the paper's, each constraint's, and more."""
     titles = {metric: paper.TITLES[metric] for metric in paper.METRICS}
     for name in runs.constraints:
         cost, safety = constraint_metrics(name)

@@ -271,7 +271,8 @@ class RunFolder:
     @property
     def stopped(self) -> str:
         """Why the run ended before its last epoch; empty where it did not."""
-        return str(self._summary().get("stopped", ""))
+        summary = self._summary()
+        return str(summary.get("stopped", "")) if summary.get("epochs") == self.last_epoch else ""
 
     @property
     def is_summed_up(self) -> bool:
