@@ -31,7 +31,7 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.config.toml import read_toml
-from sbtrpo.config.train import all_settings
+from sbtrpo.config.train import all_settings, concerning
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.foreign.environment import is_foreign
@@ -111,11 +111,16 @@ class Plan:
         return plan
 
     def only_run(self, chosen: Mapping[str, str], flags: Collection[str]) -> TrainConfig:
-        """The one run that is left, the seed aside, with these settings in place of the plan's, and of `flags` others.
+        """The one run that is left, the seed aside, of those with these settings, and of `flags` others.
 
-        Of several seeds it has the first.
+        Where no run has such a setting, all get it. Of several seeds the run has the first.
         """
-        runs = (self.replaced({name: [value] for name, value in chosen.items()}) if chosen else self).runs()
+        runs = self.runs()
+        for name, value in chosen.items():
+            wanted = catalogue.method(value).name if name == "algo" else value
+            runs = [run for run in runs if getattr(run, name) == wanted] or [
+                concerning({**run.given, name: value}) for run in runs
+            ]
         if several := [name for name in telling_apart(runs) if name not in flags]:
             raise ValueError(
                 f"the plan {self.name} has runs that differ in {', '.join(several)}; name one of each, as in"
@@ -271,6 +276,4 @@ def _product(block: Axes) -> Iterable[TrainConfig]:
         raise ValueError(f"the plan has {runs:,} runs, and {MOST_RUNS:,} are the most; give fewer values or seeds")
     axes["seed"] = tuple(start + SEED_STRIDE * k for start in starts for k in range(count))
     for values in itertools.product(*axes.values()):
-        given = dict(zip(axes, values, strict=True))
-        concerning = all_settings(catalogue.method(given.get("algo", RunSettings.algo)))
-        yield TrainConfig(**{name: value for name, value in given.items() if name in concerning})
+        yield concerning(dict(zip(axes, values, strict=True)))

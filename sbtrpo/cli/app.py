@@ -14,7 +14,6 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from sbtrpo import __version__
 from sbtrpo.cli import runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
@@ -429,7 +428,9 @@ def _declare_settings(arguments: list[str]) -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        print(f"sbtrpo {__version__}")
+        from sbtrpo.runs.folder import provenance
+
+        print("sbtrpo", provenance()["sbtrpo_version"])
         return 0
     if arguments[:1] in (["train"], ["look"], ["demo"]) and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first

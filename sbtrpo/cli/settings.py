@@ -91,8 +91,8 @@ def base_config(files: Sequence[str], chosen: Mapping[str, str], flags: Collecti
         flags: the settings that the command line gives values to.
     """
     from sbtrpo.benchmark.plan import Plan, is_plan
-    from sbtrpo.config import TrainConfig, catalogue
-    from sbtrpo.config.train import all_settings
+    from sbtrpo.config import TrainConfig
+    from sbtrpo.config.train import concerning
     from sbtrpo.runs.folder import read_run
 
     if not files:
@@ -105,9 +105,7 @@ def base_config(files: Sequence[str], chosen: Mapping[str, str], flags: Collecti
     config = read_run(path.parent, path.name)
     usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
     kept = {name: value for name, value in config.settings().items() if value != usual[name]}
-    named = {"task": config.task, "algo": config.algo, "fidelity": config.fidelity, **chosen}
-    known = all_settings(catalogue.method(named["algo"]))
-    return TrainConfig(**{name: value for name, value in {**kept, **named}.items() if name in known})
+    return concerning({**kept, "task": config.task, "algo": config.algo, "fidelity": config.fidelity, **chosen})
 
 
 def grid_settings(arguments: Sequence[str]) -> type:

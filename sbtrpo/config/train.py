@@ -129,6 +129,12 @@ def all_settings(entry: catalogue.Entry) -> dict[str, Declared]:
     return {**declared(RunSettings), **declared(entry.settings)}
 
 
+def concerning(given: Mapping[str, Any]) -> TrainConfig:
+    """A run with those of the settings that its method has."""
+    known = all_settings(catalogue.method(given.get("algo", RunSettings.algo)))
+    return TrainConfig(**{name: value for name, value in given.items() if name in known})
+
+
 def no_such_setting(name: str, entry: catalogue.Entry) -> str:
     """What to say of a setting that a method does not have."""
     if owners := catalogue.owners(name):
