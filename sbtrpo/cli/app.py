@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from sbtrpo.cli import runs
 from sbtrpo.cli.runs import INTERRUPTED
-from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
+from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
@@ -438,7 +438,6 @@ def _run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
     about = "Reinforcement learning under hard safety constraints. `sbtrpo --version` tells which version this is."
     try:
-        arguments = with_values(arguments)
         _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:
