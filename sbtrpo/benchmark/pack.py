@@ -24,7 +24,7 @@ from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool, make_pool
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Recorder, Trainer, interruptible, restore

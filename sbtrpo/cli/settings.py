@@ -15,6 +15,12 @@ import tyro
 from sbtrpo.config.toml import read_toml
 
 
+ENV_KWARGS = "env_kwargs"
+KWARGS: tuple[Any, str, Any] = (
+    tuple[str, ...], "Keyword arguments of your own environment, name=value each: difficulty=2 map=maze.", ()
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class NoSettings:
     """What a command takes as long as nobody asks for it."""
@@ -71,7 +77,8 @@ def train_settings(arguments: Sequence[str]) -> type:
         if flag.startswith("--") and name not in known and catalogue.owners(name):
             raise ValueError(no_such_setting(name, entry))
     usual |= {name: known[name].default for name in ("task", "algo", "fidelity")}
-    return _dataclass("Settings", {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()})
+    fields = {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()}
+    return _dataclass("Settings", fields | {ENV_KWARGS: KWARGS})
 
 
 def grid_settings(arguments: Sequence[str]) -> type:
@@ -90,6 +97,7 @@ def grid_settings(arguments: Sequence[str]) -> type:
         "algo": (tuple[str, ...], known["algo"].meaning, ()),
         "num_seeds": (int | None, "Seeds 0, 1000, ... of every run.", None),
         "seeds": (tuple[int, ...], "", ()),
+        ENV_KWARGS: KWARGS,
     }
     for name, item in known.items():
         if name not in ("task", "algo", "seed", "threads"):  # the command has these itself

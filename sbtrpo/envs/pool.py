@@ -27,7 +27,7 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.engines import NoEngine, choose, within_memory
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import Outcome, make_task
 from sbtrpo.errors import sentence

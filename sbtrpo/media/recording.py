@@ -19,7 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sbtrpo.envs import Pool, get_spec, make_pool
 from sbtrpo.envs.arrays import to_numpy
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.view.render import ROBOT, Frame, Renderer, View
 from sbtrpo.envs.view.stage import Camera

@@ -16,7 +16,7 @@ from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import is_mark, put, to_numpy, which
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import choose
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.errors import UserError
 from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.policy import Policy

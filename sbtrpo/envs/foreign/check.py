@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from multiprocessing.connection import Connection
 
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.envs.foreign.tryout import Tryout
 from sbtrpo.envs.foreign.workers import start_process, stop_process

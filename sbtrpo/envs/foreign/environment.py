@@ -9,6 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from sbtrpo.config.tasks import env_kwargs
+
 Info = dict[str, Any]
 FlatAction: TypeAlias = spaces.Box | spaces.Discrete
 
@@ -22,18 +24,10 @@ class UnfitEnvironment(ValueError):  # noqa: N818
     """An environment that does not keep to the rules of docs/environments.md; the message says what to change."""
 
 
-def is_foreign(task: str) -> bool:
-    """Whether a task is somebody else's environment, named "module:EnvId".
-
-    >>> is_foreign("my_package:MyEnv-v0"), is_foreign("SafetyPointGoal2-v0"), is_foreign("sbtrpo:SafetyPointGoal2-v0")
-    (True, False, False)
-    """
-    return ":" in task and not task.startswith("sbtrpo:") and not task.endswith(".toml")  # C:/my/task.toml is a file
-
-
 def make_environment(task: str) -> gymnasium.Env[Any, Any]:
     """The environment "module:EnvId", without Gymnasium's wrappers, which know five values only."""
-    module, _, name = task.partition(":")
+    named, kwargs = env_kwargs(task)
+    module, _, name = named.partition(":")
     if not module or not name or ":" in name:
         raise UnfitEnvironment(f"{task!r} is no task; name a module and an environment, such as my_package:MyEnv-v0")
     if module == "__main__":
@@ -47,7 +41,7 @@ def make_environment(task: str) -> gymnasium.Env[Any, Any]:
     except Exception as error:
         raise UnfitEnvironment(f"{task} cannot be made: `import {module}` raised {one_line(error)}") from error
     try:
-        return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1)
+        return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:
         raise UnfitEnvironment(
             f"{task} cannot be made: `import {module}` does not register {name!r} with Gymnasium ({one_line(error)})"

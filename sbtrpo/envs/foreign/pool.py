@@ -17,14 +17,14 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sbtrpo.envs.faults import EnvironmentFailure
-from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
+from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment
 from sbtrpo.envs.foreign.workers import Worker
 from sbtrpo.envs.foreign.world import FIXED, Interface
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.streams import Floats, Ints
 from sbtrpo.errors import Alarm
 
-__all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "is_foreign", "make_env_pool"]
+__all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "make_env_pool"]
 Flags = NDArray[np.bool_]
 
 GIVE_UP = 5

@@ -11,13 +11,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.foreign.costs import CostReader, cost_keys, cost_reader
 from sbtrpo.envs.foreign.environment import (
     FORMS,
     UnfitEnvironment,
     flat_action_space,
     flat_observation_space,
-    is_foreign,
     make_environment,
     number,
     one_line,
