@@ -23,8 +23,8 @@ from rich.console import Console
 from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
-from sbtrpo.envs import Pool, make_pool
 from sbtrpo.config.tasks import is_foreign
+from sbtrpo.envs import Pool, make_pool
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Recorder, Trainer, interruptible, restore

@@ -31,9 +31,9 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
-from sbtrpo.config.tasks import env_kwargs_axis, is_foreign, is_task_file
+from sbtrpo.config.tasks import ENV_KWARGS, env_kwargs_axis, is_foreign, is_task_file
 from sbtrpo.config.toml import read_toml
-from sbtrpo.config.train import ENV_KWARGS, all_settings
+from sbtrpo.config.train import all_settings
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.spec import cost_names

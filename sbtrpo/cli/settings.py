@@ -12,10 +12,9 @@ from typing import Annotated, Any
 
 import tyro
 
+from sbtrpo.config.tasks import ENV_KWARGS
 from sbtrpo.config.toml import read_toml
 
-
-ENV_KWARGS = "env_kwargs"
 KWARGS: tuple[Any, str, Any] = (
     tuple[str, ...], "Keyword arguments of your own environment, name=value each: difficulty=2 map=maze.", ()
 )  # fmt: skip

@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
+ENV_KWARGS = "env_kwargs"
+"""What settings call the keyword arguments of an environment."""
+
 
 @dataclass(frozen=True)
 class TaskEntry:
@@ -135,6 +138,4 @@ def _word(key: str, value: Any) -> str:
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"env_kwargs are numbers, texts, true, false, and lists of these; {key} is {value!r}"
-        ) from error
+        raise ValueError(f"env_kwargs are numbers, texts, true, false and lists; {key} is {value!r}") from error

@@ -12,10 +12,7 @@ from typing import Any
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, MethodSettings, declared
-from sbtrpo.config.tasks import TaskEntry, task_entry, with_env_kwargs
-
-ENV_KWARGS = "env_kwargs"
-"""Keyword arguments of an environment, which become part of the task's name."""
+from sbtrpo.config.tasks import ENV_KWARGS, TaskEntry, task_entry, with_env_kwargs
 
 
 @dataclass(frozen=True, init=False)

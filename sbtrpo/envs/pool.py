@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import gymnasium
 import numpy as np
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.arrays import (
     Array,
     Who,
@@ -27,7 +28,6 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.engines import NoEngine, choose, within_memory
-from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import Outcome, make_task
 from sbtrpo.errors import sentence

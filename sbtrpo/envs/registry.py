@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any, TypeAlias
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import spec as s
 from sbtrpo.envs.custom import spec_from_dict, spec_from_toml
-from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec, VelocitySpec
 
 TaskLike: TypeAlias = str | PathLike[str] | Mapping[str, Any] | TaskSpec

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, get_spec, make_pool
 from sbtrpo.envs.arrays import to_numpy
-from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.view.render import ROBOT, Frame, Renderer, View
 from sbtrpo.envs.view.stage import Camera

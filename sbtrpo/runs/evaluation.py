@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from sbtrpo.config.run import Faulted
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import is_mark, put, to_numpy, which
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import choose
-from sbtrpo.config.tasks import is_foreign
 from sbtrpo.errors import UserError
 from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.policy import Policy
