@@ -26,8 +26,9 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Recorder, Trainer, interruptible, restore
+from sbtrpo.learning.training import Epoch, Recorder, Trainer, restore
 from sbtrpo.runs.folder import RunFolder
 
 Nested = dict[str, Any]

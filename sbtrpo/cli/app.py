@@ -17,7 +17,7 @@ from rich.progress import Progress
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
 from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
+from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence, sentence
 from sbtrpo.files import check_writable, write_atomically
 
 app = tyro.extras.SubcommandApp()
@@ -151,8 +151,8 @@ def evaluate(
     if out is not None:
         check_writable(out)
     result = evaluation.evaluate(run, episodes, seed, deterministic, checkpoint(which), faulted=faulted, engine=engine)
-    if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
+    if words := alarm(result.faulted_episodes, result.episodes, result.faulted):
+        print(f"sbtrpo: {words}", file=sys.stderr)
     text = json.dumps(result.as_dict(), indent=2)
     if json_only:
         print(text)
@@ -254,8 +254,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
-    for sentence in written.alarms:
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
+    for words in written.alarms:
+        print(f"sbtrpo: {words}", file=sys.stderr)
     for warning in written.warnings:
         print(warning)
     for gap in written.skipped:
@@ -463,8 +463,8 @@ def _main(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
         return NOBODY_READS
-    except KeyboardInterrupt:
-        print("sbtrpo: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("sbtrpo:", sentence(stop) or "interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # as Rich ends it
@@ -492,6 +492,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
-        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
+        print(*getattr(error, "__notes__", ()), f"sbtrpo: {in_a_sentence(error)}", sep="\n", file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

@@ -10,6 +10,7 @@ from typing import Any, Literal, cast
 import gymnasium
 import numpy as np
 
+from sbtrpo.config.run import TIMEOUT
 from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.arrays import (
     Array,
@@ -273,6 +274,7 @@ def make_pool(
     layout_rng: LayoutRng = "fast",
     sleep: bool = True,
     deterministic: bool = False,
+    timeout: float = TIMEOUT,
 ) -> Pool:
     """A pool of worlds.
 
@@ -289,6 +291,7 @@ def make_pool(
             (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
         deterministic: whether sums on a GPU are taken in one order, which takes longer; the CPU always does so.
+        timeout: seconds after which a process of an environment of your own counts as hung, and is replaced.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
@@ -301,7 +304,9 @@ def make_pool(
     if isinstance(task, str) and is_foreign(task):
         from sbtrpo.envs.foreign.pool import make_env_pool
 
-        return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+        return cast(
+            "Pool", make_env_pool(task, num_worlds, seed, threads, timeout=timeout)
+        )  # it has the same interface
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 

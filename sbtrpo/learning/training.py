@@ -6,12 +6,9 @@ not exist after a resume.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +36,7 @@ from sbtrpo.learning.advantages import (
     returns_to_go,
 )
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import be_deterministic, collector_class, keeping_torch, place
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
@@ -97,7 +95,7 @@ class Trainer:
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
         pool = make_pool(
             config.task, config.num_envs, int(streams[3]), config.engine, config.threads,
-            deterministic=config.deterministic,
+            deterministic=config.deterministic, timeout=config.env_timeout,
         )  # fmt: skip
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
@@ -458,8 +456,8 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config, recorder = folder.config, Recorder(trainer, folder)
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
-    warned = False
-    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
+    warned, pool = False, trainer.collector.pool
+    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible(pool) as interrupted:
         for note in [trainer.placement.sentence(), *config.notes(), *(notes or [])]:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
@@ -478,23 +476,3 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
         if not recorder.close():
             display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
     return folder.path
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop after the running epoch; a second one stops at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
-        yield asked
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

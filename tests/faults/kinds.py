@@ -403,15 +403,15 @@ def _trouble(r: Round, trouble: str) -> None:
     whole = r.site.whole(setup)
     if judge.last_row(whole)["faults"] < 1:
         raise Lost("metrics.csv counts no fault")
-    r.run(setup.arguments(run), [*setup.hooks, strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
+    r.run(setup.arguments(run), [strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
     judge.expect_kept(run, setup.every)
     judge.expect_beginning(run, whole, judge.saved(run))
     if not (run / "config.toml").exists():
         return
     shutil.copytree(run, twin)
-    judge.expect_success(r.run(["resume", str(twin)], setup.hooks))
+    judge.expect_success(r.run(["resume", str(twin)]))
     judge.expect_beginning(twin, whole, judge.saved(run))
-    r.finish(setup, run, twin, setup.hooks)
+    r.finish(setup, run, twin)
 
 
 for _what, _rounds in (("raises", 4), ("exits", 4), ("hangs", 3)):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from sbtrpo.config.tasks import env_kwargs
+from sbtrpo.errors import users_traceback
 
 Info = dict[str, Any]
 FlatAction: TypeAlias = spaces.Box | spaces.Discrete
@@ -22,6 +23,11 @@ FORMS = (
 
 class UnfitEnvironment(ValueError):  # noqa: N818
     """An environment that does not keep to the rules of docs/environments.md; the message says what to change."""
+
+    def because(self, error: BaseException) -> Self:
+        """With the way of what the environment raised, which would be lost between processes."""
+        self.add_note(users_traceback(error))
+        return self
 
 
 def make_environment(task: str) -> gymnasium.Env[Any, Any]:
@@ -39,7 +45,9 @@ def make_environment(task: str) -> gymnasium.Env[Any, Any]:
             f"{task} cannot be made: {error}; it must be installed, or lie in the working directory"
         ) from error
     except Exception as error:
-        raise UnfitEnvironment(f"{task} cannot be made: `import {module}` raised {one_line(error)}") from error
+        raise UnfitEnvironment(f"{task} cannot be made: `import {module}` raised {one_line(error)}").because(
+            error
+        ) from error
     try:
         return gymnasium.make(name, disable_env_checker=True, max_episode_steps=-1, **kwargs)
     except gymnasium.error.UnregisteredEnv as error:
@@ -47,7 +55,9 @@ def make_environment(task: str) -> gymnasium.Env[Any, Any]:
             f"{task} cannot be made: `import {module}` does not register {name!r} with Gymnasium ({one_line(error)})"
         ) from error
     except Exception as error:
-        raise UnfitEnvironment(f"{task} cannot be made: its constructor raised {one_line(error)}") from error
+        raise UnfitEnvironment(f"{task} cannot be made: its constructor raised {one_line(error)}").because(
+            error
+        ) from error
 
 
 def time_limit(env: gymnasium.Env[Any, Any]) -> int | None:

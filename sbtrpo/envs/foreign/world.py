@@ -76,7 +76,7 @@ class World:
         except UnfitEnvironment:
             raise
         except Exception as error:
-            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
+            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}").because(error) from error
         costs = cost_reader(self.task, self.env, cost, info)
         assert isinstance(space, FlatAction)
         return Interface(self.observation_space, self.action_space, space, costs, time_limit(self.env))
@@ -88,6 +88,16 @@ class World:
             return space.start + int(action)
         assert isinstance(space, spaces.Box)
         return action.reshape(space.shape).astype(space.dtype)
+
+    def render(self) -> NDArray[np.uint8]:
+        """A picture of the world, (height, width, 3)."""
+        picture = self.env.render()
+        if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            raise UnfitEnvironment(
+                f"{self.task}: render returned no picture; with render_mode rgb_array it must return an array of uint8,"
+                " (height, width, 3)"
+            )
+        return picture
 
     def _flatten(self, obs: Any) -> Floats:
         try:
