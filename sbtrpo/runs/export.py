@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.actors import DESCRIPTION
 from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
@@ -32,8 +33,6 @@ Format: TypeAlias = Literal["onnx", "torchscript"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 OPSET, IR_VERSION = 17, 8
 """Versions of the ONNX format that runtimes since 2022 can read."""
-DESCRIPTION = "description.json"
-"""Name of the extra file inside a TorchScript file; an ONNX file has the same entries as metadata."""
 
 
 def export(

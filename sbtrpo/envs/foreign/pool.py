@@ -221,12 +221,12 @@ class EnvPool:
     def render(self, world: int) -> NDArray[np.uint8]:
         """A picture of a world, (height, width, 3), where the environment was made with render_mode="rgb_array"."""
         w = next(w for w, worker in enumerate(self._workers) if world in worker.rows)
-        answer = self._answers({w: ("render", world - int(self._workers[w].rows[0]))})[w]
-        if isinstance(answer, Fault):
-            self.close()
-            raise EnvironmentFailure(f"{self.spec.id} fails in render: {answer.error}")
-        picture: NDArray[np.uint8] = answer
+        picture: NDArray[np.uint8] = self._told(w, "render", world - int(self._workers[w].rows[0]))
         return picture
+
+    def pictures_a_second(self) -> float:
+        """How many the environment means to be shown."""
+        return float(self._told(0, "pictures_a_second"))
 
     def close(self) -> None:
         """End the worker processes. A pool that is no longer used does so by itself."""
@@ -264,6 +264,14 @@ class EnvPool:
                 self.close()
                 raise answer
         return answers
+
+    def _told(self, w: int, *message: Any) -> Any:
+        """What a worker answers, which must be well."""
+        answer = self._answers({w: message})[w]
+        if isinstance(answer, Fault):
+            self.close()
+            raise EnvironmentFailure(f"{self.spec.id} fails in {message[0]}: {answer.error}")
+        return answer
 
     def _exchange(self, messages: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Floats], dict[int, Fault]]:
         """Send commands to workers; returns results and errors by world."""

@@ -29,6 +29,7 @@ from sbtrpo.envs.foreign.world import Interface, World
 from sbtrpo.envs.streams import Floats, Ints
 from sbtrpo.errors import users_traceback, where_raised
 
+PICTURES_A_SECOND = 30.0
 SILENCE = 1.0
 """Seconds without an answer after which nobody who wants to stop waits any longer."""
 LOOK = 0.2
@@ -89,6 +90,10 @@ class Host:
     def render(self, k: int) -> NDArray[np.uint8]:
         """A picture of a world."""
         return self._world(k).render()
+
+    def pictures_a_second(self) -> float:
+        """How many the environment means to be shown; 30 unless it says so."""
+        return float(self._world(0).env.metadata.get("render_fps") or PICTURES_A_SECOND)
 
     def _world(self, k: int) -> World:
         world = self.worlds[k]

@@ -91,7 +91,10 @@ class World:
 
     def render(self) -> NDArray[np.uint8]:
         """A picture of the world, (height, width, 3)."""
-        picture = self.env.render()
+        try:
+            picture = self.env.render()
+        except Exception as error:
+            raise UnfitEnvironment(f"{self.task} fails in render: {one_line(error)}").because(error) from error
         if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
             raise UnfitEnvironment(
                 f"{self.task}: render returned no picture; with render_mode rgb_array it must return an array of uint8,"
