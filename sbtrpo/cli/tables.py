@@ -37,7 +37,11 @@ def evaluation_table(result: Evaluation) -> Table:
     row("reward", result.reward, f"standard deviation {result.reward_std:.3f}")
     row("cost", result.cost, f"standard deviation {result.cost_std:.3f}")
     safety("safety probability", result.as_dict())
-    row("violation probability", 1 - result.safety_probability, f"95 % bound {result.violation_probability_upper:.3f}")
+    row(
+        "violation probability",
+        1 - result.safety_probability,
+        f"95 % upper bound {result.violation_probability_upper:.3f} (Clopper-Pearson)",
+    )
     row("safe reward", result.safe_reward)
     if result.safe_episodes_reward is not None:
         row("reward of safe episodes", result.safe_episodes_reward)

@@ -177,7 +177,7 @@ class Reader:
 
 
 READERS = [
-    Reader("evaluate", ("evaluate", "{runs}/toy", "--episodes", "40"), "toy/evaluation.json"),
+    Reader("evaluate", ("evaluate", "{runs}/toy", "--episodes", "40"), "toy/evaluations"),
     Reader("collect", ("collect", "{runs}"), "results"),
     Reader("report", ("report", "{runs}", "--out", "{out}"), "-"),
 ]
@@ -273,7 +273,7 @@ def _forbid_writing(r: Round) -> None:
         if r.rng.random() < 0.5 and judge.saved(run):
             ended = r.run(["evaluate", str(run), "--episodes", "20"])
             judge.expect_success(ended)
-            judge.expect_refusal(dataclasses.replace(ended, status=2), str(run / "evaluation.json"))
+            judge.expect_refusal(dataclasses.replace(ended, status=2), str(run / "evaluations"))
         else:
             judge.expect_refusal(r.run(["collect", str(run.parent)]), str(run.parent))
         judge.expect_success(r.run(["report", str(run.parent), "--out", str(r.folder / "out")]))

@@ -19,6 +19,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.envs.faults import EnvironmentFailure, Tolerance
 from sbtrpo.learning.metrics import EpisodeWindows
 from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.evaluations import kept
 from sbtrpo.runs.folder import RunFolder
 from tests.envs.foreign.worlds import name_of
 
@@ -117,8 +118,8 @@ def test_an_evaluation_counts_crashes_as_unsafe_and_says_so(runs: Path, capsys: 
     assert re.search(rf"WARNING: {found['faulted_episodes']} of 30 {CUT}", printed.err)
     assert cli.main(command) == 0  # as the run does
     printed = capsys.readouterr()
-    apart = json.loads((runs / "apart" / "evaluation.json").read_text())
-    assert re.search(rf"episodes cut by a fault\s+{found['faulted_episodes']} \(left out", printed.out)
+    ((_, apart),) = kept(runs / "apart")
+    assert re.search(rf"episodes cut by a fault\s+{found['faulted_episodes']}\s+left out", printed.out)
     assert (apart["safety_probability"], apart["cost"], apart["length"]) == (1, 0, 40)
     assert (apart["faulted_episodes"], apart["faulted"]) == (found["faulted_episodes"], "apart")
     assert "WARNING" in printed.err
