@@ -210,7 +210,7 @@ def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list
 
 
 def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Table:
-    title = f"{task}, final epoch: mean ± deviation across seeds"
+    title = f"{task}, final epoch: mean ± standard deviation across seeds"
     table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
     for row in rows:
         seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
@@ -220,7 +220,9 @@ def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Tab
 
 
 def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Table:
-    table = _table("each constraint", ("method", *shown, "constraint"), ("cost", "P(safe)"))
+    table = _table(
+        "each constraint: mean ± standard deviation across seeds", ("method", *shown, "constraint"), ("cost", "P(safe)")
+    )
     for row in rows:
         for name in constraints:
             cost, safety = constraint_metrics(name)

@@ -37,11 +37,8 @@ def evaluation_table(result: Evaluation) -> Table:
     row("reward", result.reward, f"standard deviation {result.reward_std:.3f}")
     row("cost", result.cost, f"standard deviation {result.cost_std:.3f}")
     safety("safety probability", result.as_dict())
-    row(
-        "violation probability",
-        1 - result.safety_probability,
-        f"95 % upper bound {result.violation_probability_upper:.3f} (Clopper-Pearson)",
-    )
+    bound = f"95 % upper bound {result.violation_probability_upper:.3f} (Clopper-Pearson)"
+    row("violation probability", 1 - result.safety_probability, bound)
     row("safe reward", result.safe_reward)
     if result.safe_episodes_reward is not None:
         row("reward of safe episodes", result.safe_episodes_reward)
@@ -61,18 +58,19 @@ def actions(deterministic: bool | None) -> str:
 
 def evaluations_table(kept: Sequence[tuple[Path, Mapping[str, Any]]]) -> Table:
     """The evaluations that a folder holds, side by side; what earlier versions did not write is left open."""
-    title = "mean (standard deviation) over episodes; safety with Wilson's 95 % interval"
+    title = "mean (standard deviation) of episodes\nsafety with Wilson's 95 % interval"
     table = Table(box=box.SIMPLE_HEAD, title=title)
-    for column in ("policy", "task", "epoch", "seed", "episodes", "actions", "reward", "cost", "safety"):
-        table.add_column(column)
+    table.add_column("evaluation")
+    for column in ("reward", "cost", "safety"):
+        table.add_column(column, no_wrap=True)
     for _, found in kept:
         low, high = found["safety_probability_interval"]
         means = (f"{found[name]:.2f} ({found[f'{name}_std']:.2f})" for name in ("reward", "cost"))
-        epoch, seed = ("" if found.get(name) is None else str(found[name]) for name in ("checkpoint", "seed"))
-        table.add_row(
-            escape(found.get("policy", "")), escape(found["task"]), epoch, seed, str(found["episodes"]),
-            actions(found["deterministic"]), *means, f"{found['safety_probability']:.3f} ({low:.3f} to {high:.3f})",
-        )  # fmt: skip
+        who = [found.get("policy"), f"epoch {epoch}" if (epoch := found.get("checkpoint")) is not None else ""]
+        how = [f"{found['episodes']} episodes", f"seed {seed}" if (seed := found.get("seed")) is not None else ""]
+        lines = [found["task"], ", ".join(filter(None, who)), ", ".join(filter(None, how))]
+        what = "\n".join(filter(None, [*lines, actions(found["deterministic"])]))
+        table.add_row(escape(what), *means, f"{found['safety_probability']:.3f}\n{low:.3f} to {high:.3f}")
     return table
 
 
