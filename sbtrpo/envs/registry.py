@@ -33,8 +33,8 @@ PAPER_TASKS = (
 _TASKS: dict[str, TaskSpec] = {}
 
 
-def register(spec: TaskSpec) -> None:
-    """Make a task known by its id."""
+def enter(spec: TaskSpec) -> None:
+    """Make a task known by its id, in this package alone."""
     if spec.id in _TASKS:
         raise ValueError(f"task {spec.id!r} is already registered; choose another id")
     _TASKS[spec.id] = spec
@@ -185,4 +185,4 @@ _VELOCITY = [
 
 _FAMILY: list[TaskSpec] = [*_NAVIGATION, *_VELOCITY, CorridorSpec("ToyCorridor-v0")]
 for _spec in _FAMILY:
-    register(_spec)
+    enter(_spec)
