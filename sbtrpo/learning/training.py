@@ -458,7 +458,7 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned, pool = False, trainer.collector.pool
     with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible(pool) as interrupted:
-        for note in [trainer.placement.sentence(), *config.notes(), *(notes or [])]:
+        for note in [trainer.placement.sentence(), *config.notes(), *getattr(pool, "notes", ()), *(notes or [])]:
             display.say(note)
         while trainer.epoch < config.epochs and not interrupted.is_set():
             epoch = trainer.run_epoch()

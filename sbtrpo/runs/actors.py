@@ -30,7 +30,7 @@ from sbtrpo.config import catalogue
 from sbtrpo.config.tasks import is_foreign, is_task_file
 from sbtrpo.envs import Pool
 from sbtrpo.envs.arrays import to_numpy
-from sbtrpo.envs.foreign.environment import one_line
+from sbtrpo.envs.foreign.environment import Combinations, one_line
 from sbtrpo.errors import UserError, users_traceback
 from sbtrpo.nets.distributions import Categorical, Gaussian
 
@@ -103,18 +103,24 @@ class Actor:
 
     def _fitting(self, decided: Any, worlds: int, space: Any) -> NDArray[Any]:
         """Actions as a pool takes them."""
+        shape = space.table.shape[1:] if isinstance(space, Combinations) else space.shape
         if isinstance(decided, tuple):  # (actions, state), as `predict` gives
             decided = decided[0]
         if isinstance(decided, torch.Tensor):
             decided = decided.detach().cpu().numpy()
         try:
             actions = np.asarray(decided, np.int64 if isinstance(space, spaces.Discrete) else np.float64)
-            actions = actions.reshape(worlds, *space.shape)
+            actions = actions.reshape(worlds, *shape)
         except (TypeError, ValueError) as error:
             raise UnfitPolicy(
                 f"{self.name} gives actions of shape {np.shape(decided)}; for {worlds} worlds they must have the shape"
-                f" {(worlds, *space.shape)}"
+                f" {(worlds, *shape)}"
             ) from error
+        if isinstance(space, Combinations):
+            try:
+                return space.numbers(actions)
+            except ValueError as error:
+                raise UnfitPolicy(f"{self.name} gives an action outside of {space.counts} choices") from error
         if isinstance(space, spaces.Discrete):
             actions = actions - int(space.start)
             if actions.min() < 0 or actions.max() >= space.n:

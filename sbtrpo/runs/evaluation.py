@@ -98,7 +98,7 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", 
         policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
         if device is not None:
             policy.use(TorchForm(device))
-        check_form(saved, policy.state_dict(), "policy")
+        check_form({**saved, "action": {}}, policy.state_dict(), "policy")  # of which only the run knows the form
         policy.load_state_dict(saved)
     return policy
 

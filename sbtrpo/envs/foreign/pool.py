@@ -75,7 +75,8 @@ class EnvPool:
     """N worlds of a foreign environment, with the interface of `Pool`.
 
     Observations are flattened to (N, obs_dim) float64. Actions are (N, action_dim) floats in the environment's own
-    bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete.
+    bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete, or
+    combinations of such choices.
 
     Episode k of world i begins with a reset to `episode_seed(seed, i, k)`. So it does not depend on the number of
     worlds or processes, nor on what happens in other worlds.
@@ -121,6 +122,8 @@ class EnvPool:
         self.single_observation_space, self.single_action_space = interface.observation_space, interface.action_space
         self.env_action_space = interface.env_action_space
         """What one environment by itself takes."""
+        self.notes = interface.notes
+        """What becomes of its spaces, in words."""
         size = interface.observation_space.shape[0]
         self._costs = interface.costs
         self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)})

@@ -18,6 +18,7 @@ from sbtrpo.envs.foreign.environment import (
     UnfitEnvironment,
     flat_action_space,
     flat_observation_space,
+    flattened,
     make_environment,
     number,
     one_line,
@@ -69,6 +70,8 @@ class Tryout:
         except (UnfitEnvironment, LayoutError) as error:
             self._refuse(error)
             return list(self.findings.values())
+        for note in flattened(env.observation_space, env.action_space):
+            self.add(note, "note", note)
         if limit is None:
             self.add(
                 "limit", "error", "there is no time limit: episodes may never end",
