@@ -219,7 +219,7 @@ def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list
 
 
 def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Table:
-    title = f"{task}, final epoch: mean ± deviation across seeds"
+    title = f"{task}, final epoch: mean ± standard deviation across seeds"
     table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
     for row in rows:
         seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
@@ -229,7 +229,8 @@ def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Tab
 
 
 def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Table:
-    table = _table("each constraint", ("method", *shown, "constraint"), ("cost", "P(safe)"))
+    title = "each constraint: mean ± standard deviation across seeds"
+    table = _table(title, ("method", *shown, "constraint"), ("cost", "P(safe)"))
     for row in rows:
         for name in constraints:
             cost, safety = constraint_metrics(name)
@@ -267,7 +268,7 @@ def _overall_table(aggregate: Overall) -> Table:
     differing = {name for row in rows for name in aggregate.settings[row["algo"]]}
     shown = [name for name in aggregate.table.column_names if name in differing]
     count = f"{len(aggregate.tasks)} task{'s' if len(aggregate.tasks) > 1 else ''}"
-    title = f"over {count}: interquartile mean and its 95 % interval"
+    title = f"over {count}: interquartile mean and its 95 % bootstrap interval"
     table = _table(title, ("algo", *shown), ("runs", "P(safe)", "scaled safe reward"))
     for row in rows:
         numbers = (

@@ -23,12 +23,13 @@ from rich.console import Console
 from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, make_pool
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Trainer, interruptible, restore
+from sbtrpo.learning.training import Epoch, Trainer, restore
 from sbtrpo.runs.folder import RunFolder
 
 Nested = dict[str, Any]

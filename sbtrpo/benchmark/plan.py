@@ -12,6 +12,8 @@ all axes. Each `[[group]]` is a product of its own, in which its settings stand 
     [[group]]
     algo = "sb-trpo"
     beta = [0.6, 0.75, 0.9]
+
+Keyword arguments of an environment are a table, whose lists are axes, too: `env_kwargs = { difficulty = [1, 2] }`.
 """
 
 from __future__ import annotations
@@ -29,12 +31,11 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
-from sbtrpo.config.tasks import is_task_file
+from sbtrpo.config.tasks import ENV_KWARGS, env_kwargs_axis, is_foreign, is_task_file
 from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import all_settings, concerning
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import cost_names
 from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
@@ -44,6 +45,8 @@ SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
 MOST_RUNS = 10_000
 """Of a plan; one with more is a mistake."""
+_OTHERS = ("num_seeds", ENV_KWARGS)
+"""What a plan has beside settings."""
 _PLURALS = {"tasks": "task", "algos": "algo", "seeds": "seed"}
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -236,7 +239,7 @@ def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[st
     axes: dict[str, tuple[Any, ...]] = {}
     for given, value in settings.items():
         name = _PLURALS.get(given, given)
-        if name != "num_seeds" and name not in known:
+        if name not in known and name not in _OTHERS:
             raise ValueError(_unknown(given, known))
         if name in axes:
             raise ValueError(f"{given} is given twice, as {name} and as its plural")
@@ -244,6 +247,9 @@ def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[st
             if type(value) is not int or value < 1:
                 raise ValueError(f"num_seeds must be one number, at least 1, got {value}")
             axes[name] = (value,)
+            continue
+        if name == ENV_KWARGS:
+            axes[name] = tuple(env_kwargs_axis(value))
             continue
         values = _values(known[name], value)
         if not values:
@@ -263,7 +269,7 @@ def _values(item: Declared, value: Any) -> list[Any]:
 def _unknown(name: str, known: Mapping[str, Declared]) -> str:
     if owners := catalogue.owners(name):
         return f"no algorithm of this plan has a setting {name}, as {', '.join(owners)} would; leave it out"
-    return f"there is no setting {name!r}; {catalogue.nearest(name, [*known, *_PLURALS, 'num_seeds', 'group'])}"
+    return f"there is no setting {name!r}; {catalogue.nearest(name, [*known, *_PLURALS, *_OTHERS, 'group'])}"
 
 
 def _product(block: Axes) -> Iterable[TrainConfig]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,15 +11,13 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress
 
-from sbtrpo.cli import runs
+from sbtrpo.cli import policies, runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
-from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
+from sbtrpo.cli.tables import show_method, show_task, table_of
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
-from sbtrpo.files import check_writable, write_atomically
+from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence, sentence
 
 app = tyro.extras.SubcommandApp()
 GridSettings: Any = NoSettings
@@ -65,58 +62,7 @@ app.command(runs.train)
 app.command(runs.resume)
 
 
-@app.command
-def evaluate(
-    run: tyro.conf.Positional[Path],
-    episodes: int = 100,
-    seed: int = 7,
-    deterministic: bool = False,
-    which: str = "last",
-    faulted: Literal["unsafe", "apart"] | None = None,
-    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] = "auto",
-    json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
-    out: Path | None = None,
-) -> None:
-    """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
-
-    Args:
-        run: the run's folder.
-        episodes: how many.
-        seed: of the layouts and of the policy's noise; take one that training did not use.
-        deterministic: act by the policy's mean instead of sampling.
-        which: the checkpoint: last, best, or an epoch's number.
-        faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
-            out.
-        engine: what simulates the worlds: cpu, gpu, or the faster one for so many episodes.
-        json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
-        out: the name of that file; by default evaluation.json in the run's folder.
-    """
-    from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation
-    from sbtrpo.runs.judgement import misleading
-
-    if out is not None:
-        check_writable(out)
-    result = evaluation.evaluate(run, episodes, seed, deterministic, checkpoint(which), faulted=faulted, engine=engine)
-    if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
-    text = json.dumps(result.as_dict(), indent=2)
-    if json_only:
-        print(text)
-    else:
-        Console().print(evaluation_table(result))
-        if words := misleading(result.reward, result.safety_probability, result.safe_reward):
-            print(words)
-    if json_only and out is None:
-        return
-    target = out or run / "evaluation.json"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, (text + "\n").encode(), alone=False)
-    except OSError as error:
-        if out is not None:
-            raise
-        print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
+app.command(policies.evaluate)
 
 
 @app.command
@@ -201,8 +147,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
-    for sentence in written.alarms:
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
+    for words in written.alarms:
+        print(f"sbtrpo: {words}", file=sys.stderr)
     for warning in written.warnings:
         print(warning)
     for gap in written.skipped:
@@ -231,6 +177,8 @@ def check(
     seconds: float = 5.0,
     seed: int = 0,
     engine: Literal["cpu", "gpu", "gpu-on-cpu"] = "cpu",
+    env_kwargs: tuple[str, ...] = (),
+    env_timeout: float = 60.0,
 ) -> int:
     """Try an environment or a method, and tell what to change before training.
 
@@ -241,7 +189,10 @@ def check(
         seconds: how long to try an environment.
         seed: of the episodes.
         engine: where to try a method: with gpu its tensors are on the GPU, and the task must be one that it simulates.
+        env_kwargs: keyword arguments of your own environment, name=value each.
+        env_timeout: seconds beyond its time after which your own environment counts as hung.
     """
+    from sbtrpo.config.tasks import with_env_kwargs
     from sbtrpo.envs.foreign.check import check_environment
 
     if algo is not None:
@@ -253,7 +204,7 @@ def check(
     elif engine != "cpu":
         raise ValueError("--engine is for methods; an environment is tried on the CPU, so leave it out")
     elif task is not None:
-        outcome = check_environment(task, seconds, seed)
+        outcome = check_environment(with_env_kwargs(task, env_kwargs), seconds, seed, timeout=env_timeout)
     else:
         raise ValueError("name a task, or a method with --algo")
     for line in outcome.lines():
@@ -261,55 +212,7 @@ def check(
     return 0 if outcome.ok else 1
 
 
-@app.command
-def record(
-    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None,
-    compare: tuple[Path, ...] = (),
-    episodes: int = 3,
-    seed: int = 7,
-    out: Path | None = None,
-    deterministic: bool = False,
-    which: str = "last",
-    width: int = 640,
-    height: int = 480,
-    speed: float = 2.0,
-    camera: Literal["auto", "far", "top", "follow"] = "auto",
-) -> None:
-    """Film a run's policy, as MP4 and GIF; what costs flashes red.
-
-    Args:
-        run: the run's folder.
-        compare: (further) runs on the same task, filmed side by side in the same layouts.
-        episodes: how many, one after the other.
-        seed: of the layouts and of the policy's noise.
-        out: the name of the video; by default video.mp4 in the run's folder.
-        deterministic: act by the policy's mean instead of sampling.
-        which: the checkpoint: last, best, or an epoch's number.
-        width: of one run's picture, in pixels.
-        height: likewise.
-        speed: how many times as fast as the simulated clock.
-        camera: where to look from.
-    """
-    from sbtrpo.media import recording
-    from sbtrpo.media.video import NO_ENCODER
-
-    runs = [path for path in (run, *compare) if path is not None]
-    if not runs:
-        raise ValueError("name a run's folder, or several with --compare")
-    with Progress(*Progress.get_default_columns(), transient=True) as bar:
-        frames = bar.add_task("filming", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(frames, completed=done, total=total)
-
-        films = recording.record(
-            runs[0], episodes, seed, out, runs[1:], deterministic, checkpoint(which), width, height,
-            speed=speed, camera=camera, progress=progress,
-        )  # fmt: skip
-    for path in films:
-        print(path)
-    if not any(path.suffix == ".mp4" for path in films):
-        print(NO_ENCODER)
+app.command(policies.record)
 
 
 @app.command
@@ -410,8 +313,8 @@ def _main(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
         return NOBODY_READS
-    except KeyboardInterrupt:
-        print("sbtrpo: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("sbtrpo:", sentence(stop) or "interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # as Rich ends it
@@ -443,6 +346,6 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
-        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
+        print(*getattr(error, "__notes__", ()), f"sbtrpo: {in_a_sentence(error)}", sep="\n", file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

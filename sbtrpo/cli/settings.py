@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from sbtrpo.config.tasks import ENV_KWARGS
 from sbtrpo.config.toml import read_toml
 
 if TYPE_CHECKING:
     from sbtrpo.config import TrainConfig
+
+KWARGS: tuple[Any, str, Any] = (
+    tuple[str, ...], "Keyword arguments of your own environment, name=value each: difficulty=2 map=maze.", ()
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def train_settings(arguments: Sequence[str]) -> type:
         if name not in known and catalogue.owners(name):
             raise ValueError(no_such_setting(name, entry))
     fields = {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()}
-    return _dataclass("Settings", fields, base=base)
+    return _dataclass("Settings", fields | {ENV_KWARGS: KWARGS}, base=base)
 
 
 def base_config(files: Sequence[str], chosen: Mapping[str, str], flags: Collection[str]) -> TrainConfig:
@@ -110,6 +115,7 @@ def grid_settings(arguments: Sequence[str]) -> type:
         "algo": (tuple[str, ...], known["algo"].meaning, ()),
         "num_seeds": (int | None, "Seeds 0, 1000, ... of every run.", None),
         "seeds": (tuple[int, ...], "", ()),
+        ENV_KWARGS: KWARGS,
     }
     for name, item in known.items():
         if name not in ("task", "algo", "seed", "threads"):  # the command has these itself

@@ -6,11 +6,8 @@ not exist after a resume.
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +36,7 @@ from sbtrpo.learning.advantages import (
 )
 from sbtrpo.learning.callbacks import Callback, check_callbacks
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.length import how_to_go_on, lengthen
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import collector_class, keeping_torch, place
@@ -94,7 +92,9 @@ class Trainer:
             torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
-        pool = make_pool(config.task, config.num_envs, int(streams[3]), config.engine, config.threads)
+        pool = make_pool(
+            config.task, config.num_envs, int(streams[3]), config.engine, config.threads, timeout=config.env_timeout
+        )
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
         size, space = pool.task.observation_size, pool.env_action_space
@@ -438,9 +438,9 @@ def _run(
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
     config = folder.config
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
-    warned = False
-    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in [trainer.placement.sentence(), *config.notes(), *notes]:
+    warned, pool = False, trainer.collector.pool
+    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible(pool) as interrupted:
+        for note in [trainer.placement.sentence(), *config.notes(), *getattr(pool, "notes", ()), *notes]:
             display.say(note)
         recorder = Recorder(trainer, folder, callbacks, display.say)
         while not recorder.over and not interrupted.is_set():
@@ -459,23 +459,3 @@ def _run(
         if ending := recorder.close():
             display.say(ending + ("" if recorder.over else f"; continue with: sbtrpo resume {folder.path}"))
     return folder.path
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop after the running epoch; a second one stops at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
-        yield asked
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -58,7 +58,7 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    task = config.task_entry.label.replace(":", "-")
+    task = re.sub(r"[:?&%]", "-", config.task_entry.label)
     return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
 
 
