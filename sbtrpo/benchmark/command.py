@@ -17,7 +17,7 @@ from rich.table import Table
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
+from sbtrpo.benchmark.plan import Plan, run_path, telling_apart, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
@@ -120,12 +120,21 @@ def print_outcome(result: Result, console: Console, quiet: bool = False) -> None
 
 
 def _list_runs(configs: list[TrainConfig], out: Path, console: Console) -> None:
+    """Each run with its folder, its state, and the settings in which its method's runs on its task differ."""
+    alike: dict[tuple[str, str], list[TrainConfig]] = {}
+    for config in configs:
+        alike.setdefault((config.task_entry.identity, config.algo), []).append(config)
+    apart = {group: telling_apart(runs) for group, runs in alike.items()}
     table = Table(box=box.SIMPLE_HEAD, title=f"{len(configs)} runs in {out}")
     table.add_column("run", overflow="fold")
-    table.add_column("state")
+    if any(apart.values()):
+        table.add_column("settings", overflow="fold")
+    table.add_column("state", no_wrap=True)
     for config in configs:
-        path = run_path(out, config)
-        table.add_row(path.relative_to(out).as_posix(), state(path, config))
+        path, names = run_path(out, config), apart[config.task_entry.identity, config.algo]
+        words = [f"{name} {_word(name, config.get(name))}" for name in names]
+        settings = [", ".join(words)] if any(apart.values()) else []
+        table.add_row(*map(escape, [path.relative_to(out).as_posix(), *settings]), state(path, config))
     console.print(table)
 
 
@@ -210,7 +219,7 @@ def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list
 
 
 def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Table:
-    title = f"{task}, final epoch: mean ± deviation across seeds"
+    title = f"{task}, final epoch: mean ± standard deviation across seeds"
     table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
     for row in rows:
         seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
@@ -220,7 +229,8 @@ def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Tab
 
 
 def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Table:
-    table = _table("each constraint", ("method", *shown, "constraint"), ("cost", "P(safe)"))
+    title = "each constraint: mean ± standard deviation across seeds"
+    table = _table(title, ("method", *shown, "constraint"), ("cost", "P(safe)"))
     for row in rows:
         for name in constraints:
             cost, safety = constraint_metrics(name)
@@ -249,7 +259,7 @@ def _word(name: str, value: Any) -> str:
         return ""
     if name == VERSION:
         return short_version(value)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _overall_table(aggregate: Overall) -> Table:
@@ -258,7 +268,7 @@ def _overall_table(aggregate: Overall) -> Table:
     differing = {name for row in rows for name in aggregate.settings[row["algo"]]}
     shown = [name for name in aggregate.table.column_names if name in differing]
     count = f"{len(aggregate.tasks)} task{'s' if len(aggregate.tasks) > 1 else ''}"
-    title = f"over {count}: interquartile mean and its 95 % interval"
+    title = f"over {count}: interquartile mean and its 95 % bootstrap interval"
     table = _table(title, ("algo", *shown), ("runs", "P(safe)", "scaled safe reward"))
     for row in rows:
         numbers = (

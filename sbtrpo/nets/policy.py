@@ -59,6 +59,8 @@ class Policy:
         """Likewise; empty for the network's own."""
         self.start = 0
         """The number of the first choice."""
+        self.table: NDArray[Any] | None = None
+        """(choices, *shape) the action that each choice stands for, where that is no number."""
         self._sent: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -131,7 +133,7 @@ class Policy:
         self._check(raw)
         action = self.act_in_pool(raw, deterministic, generator)
         if self.head.discrete:
-            return action + self.start
+            return action + self.start if self.table is None else self.table[action]
         dtype = self.dtype or str(action.dtype)
         within: NDArray[Any] = np.clip(action.astype(dtype), *self.bounds(dtype))
         return within.reshape((*raw.shape[:-1], *self.shape))
@@ -150,7 +152,7 @@ class Policy:
         self._check(observation)
         action: Tensor = self.to_env(self._decide(observation, deterministic, generator))
         if self.head.discrete:
-            return action + self.start
+            return action + self.start if self.table is None else torch.as_tensor(self.table).to(action.device)[action]
         dtype = self.dtype or str(action.dtype).removeprefix("torch.")
         low, high = (torch.as_tensor(bound, device=action.device) for bound in self.bounds(dtype))
         return action.to(low.dtype).clamp(low, high).reshape((*observation.shape[:-1], *self.shape))
@@ -182,12 +184,13 @@ class Policy:
 
     def state_dict(self) -> dict[str, Any]:
         """Weights and statistics."""
+        table = {} if self.table is None else {"table": self.table.copy()}
         return {
             "params": [tensor.clone() for tensor in self.params],
             "normaliser": self.normaliser.state_dict(),
             "low": self.low.copy(),
             "high": self.high.copy(),
-            "action": {"shape": list(self.shape), "dtype": self.dtype, "start": self.start},
+            "action": {"shape": list(self.shape), "dtype": self.dtype, "start": self.start, **table},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -200,6 +203,9 @@ class Policy:
         if (action := state.get("action")) is not None:  # older versions did not tell
             self.shape, self.dtype, self.start = tuple(action["shape"]), str(action["dtype"]), int(action["start"])
             np.dtype(self.dtype or "float32")  # one that is none is told of here
+            self.table = np.array(action["table"]) if "table" in action else None
+            if self.table is not None and self.table.shape != (self.head.outputs, *self.shape):
+                raise ValueError("the table of actions has another form")
 
 
 def make_policy(
@@ -213,9 +219,11 @@ def make_policy(
     if isinstance(actions, gymnasium.spaces.Discrete):
         policy = Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True)
         policy.start = int(actions.start)
+        policy.table = getattr(actions, "table", None)
+        policy.shape = () if policy.table is None else policy.table.shape[1:]
     else:
         low, high = actions.low.ravel(), actions.high.ravel()
         policy = Policy(observation_size, len(low), hidden, generator, device, low=low, high=high)
         policy.shape = actions.shape
-    policy.dtype = str(actions.dtype)
+    policy.dtype = str(actions.dtype if policy.table is None else policy.table.dtype)
     return policy

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sbtrpo.benchmark.columns import FRESH
 from sbtrpo.files import UNFINISHED, naming, write_atomically
-from sbtrpo.report import compare, constraints, figures, histograms, page, paper, planes, render, tables
+from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, paper, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
 from sbtrpo.report.runs import Runs, Table, as_columns, read_runs
@@ -153,6 +154,7 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("table of advantage estimates", partial(tables.advantage, runs)),
         ("table of other settings, safety", partial(tables.others, runs, "safety")),
         ("table of other settings, reward", partial(tables.others, runs, "reward")),
+        *([("table of fresh worlds", partial(evaluations.evaluation_table, runs))] if runs.evaluated else []),
         *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),
@@ -181,6 +183,9 @@ def _drawings(runs: Runs) -> Iterable[_Drawing]:
     for task, name in zip(runs.tasks, _names(runs.tasks), strict=True):
         title = f"training curves, {paper.task_title(task)}"
         yield _Drawing(f"curves_{name}", title, partial(figures.training_curves, runs, task), on_page=False)
+        if runs.evaluated:
+            draw = partial(figures.training_curves, runs, task, FRESH)
+            yield _Drawing(f"fresh_{name}", f"fresh worlds, {paper.task_title(task)}", draw, on_page=False)
     yield _Drawing("car_circle", "Car Circle: relapses and recoveries", partial(figures.car_circle, runs))
     long = sorted({run.task for run in runs.long}) or [figures.BUTTON]
     for task, name in zip(long, _names(long), strict=True):

@@ -30,19 +30,22 @@ RECOVERED, RELAPSED = 1.0, 5.0
 # ---- training curves -------------------------------------------------------------------------------------------------
 
 
-def training_curves(runs: Runs, task: str) -> Figure:
-    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation."""
-    variants = [variant for variant in rivals(runs) if runs.of(task, variant)]
+def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
+    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation.
+
+    With the prefix of evaluations, those on fresh worlds: the last one at every moment.
+    """
+    variants = [v for v in rivals(runs) if any(run.has(f"{prefix}reward") for run in runs.of(task, v))]
     if not variants:
-        raise Missing("no runs at cost limit 0")
+        raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
     longest = max(run.steps for variant in variants for run in runs.of(task, variant))
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in variants:
-            _curve(axis, runs.of(task, variant), metric, longest, line_style(variant), variant.title)
+            _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, line_style(variant), variant.title)
         _finish(axis, metric, longest, axis in axes[2:])
-    figure.suptitle(literal(paper.task_title(task)), fontsize=12)
+    figure.suptitle(literal(paper.task_title(task) + (": episodes in fresh worlds" if prefix else "")), fontsize=12)
     legend(figure, axes[0])
     return figure
 

@@ -4,7 +4,7 @@
 
 The file maps raw observations, (batch, observation size), to actions within the environment's bounds, (batch, *action
 shape). If the policy chooses among n actions, it gives the numbers of the chosen ones, (batch,), as the environment
-counts them.
+counts them; of several choices at once it gives one number each, (batch, *action shape).
 
 A stochastic policy has a second input, `noise`, so that its user decides on the generator and the seed. Its shape is
 (batch, outputs). Its entries are standard normal, or Gumbel's for a choice among actions. Zeros make it deterministic.
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.actors import DESCRIPTION
 from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
@@ -32,8 +33,6 @@ Format: TypeAlias = Literal["onnx", "torchscript"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 OPSET, IR_VERSION = 17, 8
 """Versions of the ONNX format that runtimes since 2022 can read."""
-DESCRIPTION = "description.json"
-"""Name of the extra file inside a TorchScript file; an ONNX file has the same entries as metadata."""
 
 
 def export(
@@ -97,6 +96,7 @@ def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
 class Network(torch.nn.Module):
     """A policy as a module that maps raw observations, and noise unless it is deterministic, to actions."""
 
+    table: Tensor | None
     mean: Tensor
     std: Tensor
     spread: Tensor
@@ -107,6 +107,8 @@ class Network(torch.nn.Module):
         super().__init__()
         statistics = policy.normaliser
         self.discrete, self.start, self.shape = policy.head.discrete, policy.start, policy.shape
+        table = None if policy.table is None else torch.as_tensor(policy.table.astype(np.int64))
+        self.register_buffer("table", table)
         self.register_buffer("mean", torch.as_tensor(statistics.mean))
         self.register_buffer("std", torch.as_tensor(np.sqrt(statistics.var + statistics.EPSILON)))
         self.register_buffer("spread", torch.exp(policy.log_std.detach().cpu()))
@@ -129,7 +131,8 @@ class Network(torch.nn.Module):
     def head(self, outputs: Tensor, noise: Tensor | None) -> Tensor:
         """Turn the network's outputs into actions within the environment's bounds."""
         if self.discrete:
-            return self.start + torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+            number = torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+            return self.start + number if self.table is None else self.table[number]
         action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
         action = self.low + (action + 1) * (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action, self.low), self.high).reshape(-1, *self.shape)
@@ -190,12 +193,12 @@ def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, c
     if policy.head.discrete:
         perturbed = [] if deterministic else [helper.make_node("Add", [outputs, "noise"], ["perturbed"])]
         chosen = outputs if deterministic else "perturbed"
+        number = helper.make_node("ArgMax", [chosen], ["number"], axis=-1, keepdims=0)
+        if policy.table is not None:
+            constants["table"] = policy.table.astype(np.int64)
+            return [*perturbed, number, helper.make_node("Gather", ["table", "number"], ["action"], axis=0)]
         constants["start"] = np.array(policy.start, np.int64)
-        return [
-            *perturbed,
-            helper.make_node("ArgMax", [chosen], ["number"], axis=-1, keepdims=0),
-            helper.make_node("Add", ["number", "start"], ["action"]),
-        ]
+        return [*perturbed, number, helper.make_node("Add", ["number", "start"], ["action"])]
     low, high = policy.bounds("float32")
     constants["shape"] = np.array([-1, *policy.shape], np.int64)
     constants |= {"low": low, "high": high, "one": np.ones(1, np.float32), "half_range": (high - low) / 2}

@@ -253,7 +253,7 @@ def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path
     output = io.StringIO()
     collect_runs(tmp_path, console=Console(file=output, width=200))
     said = output.getvalue()
-    assert "over 2 tasks: interquartile mean and its 95 % interval" in said
+    assert "over 2 tasks: interquartile mean and its 95 % bootstrap interval" in said
     assert "Tasks that count there: SafetyPointGoal2-v0, ToyCorridor-v0\n" in said
     assert "since not all its methods have complete runs: SafetyCarGoal2-v0\n" in said
     assert "Without complete runs on all tasks that count: ppo_lag, sb-trpo beta=0.9\n" in said
