@@ -15,7 +15,10 @@ from sbtrpo.learning.device import DeviceCollector
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.policy import make_policy
-from tests.gpu.engines import DEVICE, HOPPER, numbers, pool_of
+from tests.gpu.engines import DEVICE, HOPPER, ON_GPU, numbers, pool_of
+
+CLOSE = 1e-3 if ON_GPU else 1e-5
+"""Pools of one seed part by rounding on a GPU, and the accelerometer shows it first."""
 
 
 def collected(
@@ -59,17 +62,17 @@ def test_both_collectors_collect_the_same(task: str, constraints: str, spoil: bo
             if isinstance(values, torch.Tensor):
                 gap = (getattr(mine, name).double() - values.double()).abs()
                 assert getattr(mine, name).shape == values.shape, name
-                assert not gap.numel() or float(gap.max()) < 1e-5, name
+                assert not gap.numel() or float(gap.max()) < CLOSE, name
         assert mine.episodes.keys() == wanted.episodes.keys()
         for name, column in wanted.episodes.items():
-            np.testing.assert_allclose(mine.episodes[name], column, rtol=0, atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(mine.episodes[name], column, rtol=0, atol=CLOSE, err_msg=name)
         assert mine.faults == wanted.faults == int(spoil)
     assert sum(len(mine.episodes["return"]) for mine in rollouts) >= 4
     for name, values in theirs.policy.normaliser.state_dict().items():
-        np.testing.assert_allclose(ours.policy.normaliser.state_dict()[name], values, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(ours.policy.normaliser.state_dict()[name], values, rtol=CLOSE, atol=CLOSE)
     state, other = ours.state_dict(), theirs.state_dict()
     assert state.keys() == other.keys()
-    np.testing.assert_allclose(numbers(state["obs"]), numbers(other["obs"]), atol=1e-5)
+    np.testing.assert_allclose(numbers(state["obs"]), numbers(other["obs"]), atol=CLOSE)
     np.testing.assert_array_equal(state["age"], other["age"])
     assert torch.equal(state["generator"], other["generator"])
 
