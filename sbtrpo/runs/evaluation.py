@@ -19,6 +19,8 @@ from sbtrpo.envs.engines import choose
 from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.errors import UserError
 from sbtrpo.nets.forms import TorchForm
+from sbtrpo.nets.images import Image
+from sbtrpo.nets.network import Design
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
@@ -83,8 +85,12 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", 
     _, state = CheckpointStore(folder.checkpoints).load(which)
     with fitting(folder.path):
         saved = state["policy"]
-        inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
-        policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
+        inputs, actions = len(saved["normaliser"]["mean"]), len(saved["params"][-1])
+        image = Image.from_dict(saved["image"]) if config.network == "cnn" else None
+        policy = Policy(
+            inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=not len(saved["params"][0]),
+            design=Design.of(config, image),
+        )  # fmt: skip
         if device is not None:
             policy.use(TorchForm(device))
         check_form(saved, policy.state_dict(), "policy")

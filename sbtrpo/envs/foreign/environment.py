@@ -16,6 +16,8 @@ FORMS = (
     '(obs, reward, terminated, truncated, info) with info["cost"], or (obs, reward, cost, terminated, truncated, info)'
 )
 """What `step` may return."""
+LEAST_SIDE = 8
+"""Of an image, in pixels."""
 
 
 class UnfitEnvironment(ValueError):  # noqa: N818
@@ -72,6 +74,20 @@ def flat_observation_space(task: str, space: spaces.Space[Any]) -> spaces.Box:
     flat = spaces.flatten_space(space)
     assert isinstance(flat, spaces.Box)
     return spaces.Box(flat.low.astype(np.float64), flat.high.astype(np.float64), dtype=np.float64)
+
+
+def image_shape(space: spaces.Space[Any]) -> tuple[int, ...] | None:
+    """The shape of observations that are images of at least 8 x 8 pixels, with channels first, last or none; or None.
+
+    >>> image_shape(spaces.Box(0, 255, (64, 64, 3), np.uint8)), image_shape(spaces.Box(-1, 1, (9, 9)))
+    ((64, 64, 3), None)
+    """
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+        return None
+    if len(space.shape) == 2:  # of other numbers than bytes it may be any matrix
+        return space.shape if space.dtype == np.uint8 and min(space.shape) >= LEAST_SIDE else None
+    first, second, third = space.shape
+    return space.shape if second >= LEAST_SIDE and max(first, third) >= LEAST_SIDE else None
 
 
 def _is_vector(space: spaces.Space[Any]) -> bool:

@@ -17,6 +17,7 @@ from sbtrpo.envs.foreign.environment import (
     UnfitEnvironment,
     flat_action_space,
     flat_observation_space,
+    image_shape,
     is_foreign,
     make_environment,
     number,
@@ -68,6 +69,7 @@ class Tryout:
         except (UnfitEnvironment, LayoutError) as error:
             self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
             return list(self.findings.values())
+        self._inspect_images(env.observation_space)
         if limit is None:
             self.add(
                 "limit", "error", "there is no time limit: episodes may never end",
@@ -199,6 +201,21 @@ class Tryout:
         else:
             reason, remedy = f"came first {when}, and is not read", "give every cost component in every step"
         self.add("unread", "warning", f'info["{unread[0]}"] {reason}', remedy)
+
+    def _inspect_images(self, space: spaces.Space[Any]) -> None:
+        """Say what becomes of images."""
+        if shape := image_shape(space):
+            self.add(
+                "image", "warning", f"observations are images of {shape}, and flattened every pixel stands by itself",
+                "train with --network cnn",
+            )  # fmt: skip
+        elif isinstance(space, spaces.Dict | spaces.Tuple):
+            parts = space.values() if isinstance(space, spaces.Dict) else space
+            if shape := next(filter(None, map(image_shape, parts)), None):
+                self.add(
+                    "image", "warning", f"a part of the observation is an image of {shape}, which is flattened",
+                    "make the image the whole observation, and train with --network cnn",
+                )  # fmt: skip
 
     def _inspect_observation(self, env: Environment, obs: Any, when: str) -> None:
         space = env.observation_space

@@ -16,6 +16,7 @@ from sbtrpo.envs.foreign.environment import (
     UnfitEnvironment,
     flat_action_space,
     flat_observation_space,
+    image_shape,
     make_environment,
     number,
     one_line,
@@ -39,6 +40,8 @@ class Interface:
     """As the environment itself does: of any shape and precision, or a choice that counts from anywhere."""
     costs: CostReader
     episode_length: int | None
+    image: tuple[int, ...] | None = None
+    """The shape of observations, where they are images."""
 
 
 class World:
@@ -79,7 +82,8 @@ class World:
             raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
         costs = cost_reader(self.task, self.env, cost, info)
         assert isinstance(space, FlatAction)
-        return Interface(self.observation_space, self.action_space, space, costs, time_limit(self.env))
+        image = image_shape(self.env.observation_space)
+        return Interface(self.observation_space, self.action_space, space, costs, time_limit(self.env), image)
 
     def to_environment(self, action: NDArray[Any]) -> Any:
         """A flat action in the environment's own form."""
