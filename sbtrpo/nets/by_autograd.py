@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,9 @@ class AutogradLinearised:
     def pushforward(self, tangents: Sequence[Tensor]) -> Tensor:
         """J v: tangents shaped as the parameters with K in front -> (outputs, K, B)."""
         params = tuple(self._network.params)
-        pushed = [torch.func.jvp(self._outputs, params, one)[1] for one in zip(*tangents, strict=True)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of what torch itself uses there
+            pushed = [torch.func.jvp(self._outputs, params, one)[1] for one in zip(*tangents, strict=True)]
         return torch.stack(pushed).permute(2, 0, 1).contiguous()
 
     def pullback(self, cotangent: Tensor) -> Tensor:
