@@ -266,6 +266,21 @@ def test_no_label_of_a_plot_covers_another(tab: browser.Page, report: Report) ->
     assert covered == []
 
 
+def test_no_card_of_a_figure_is_stretched_beside_a_taller_one(tab: browser.Page, report: Report) -> None:
+    tab.size(1280, 900)
+    tab.open(report.index)
+    ready = (
+        "Promise.all([...document.querySelectorAll('#figure-list img')].map(i => (i.loading = 'eager', i.decode())))"
+    )
+    assert tab.evaluate(f"{ready}.then(() => true)")
+    figures = "[...document.querySelectorAll('#figure-list figure')]"
+    empty = f"{figures}.map(f => f.clientHeight - [...f.children].reduce((sum, part) => sum + part.offsetHeight, 0))"
+    assert max(tab.evaluate(empty)) <= 2
+    heights, lefts = tab.evaluate(f"[{figures}.map(f => f.clientHeight), {figures}.map(f => f.offsetLeft)]")
+    assert max(heights) > 1.5 * min(heights)  # the frontier of β is a tall one
+    assert len(set(lefts)) == 2
+
+
 def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
     assert tab.evaluate("document.querySelectorAll('#figure-list figure').length") == 8
