@@ -171,11 +171,11 @@ def test_text_of_runs_is_shown_as_it_is(tab: browser.Page, report: Report) -> No
 def test_it_filters_tasks_and_methods(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
     groups = "[...document.querySelectorAll('table[data-name=main_safety] .groups th')].map(h => h.textContent)"
-    assert tab.evaluate(groups) == ["", "Point Button", "Car Circle", samples.NASTY]
+    assert tab.evaluate(groups) == ["", "SafetyPointButton2-v0", "SafetyCarCircle2-v0", samples.NASTY]
     assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO", "CRPO"]
     tab.click("#task-chips [data-key=SafetyPointButton2-v0]")
     tab.click("#method-chips [data-key=CPO]")
-    assert tab.evaluate(groups) == ["", "Car Circle", samples.NASTY]
+    assert tab.evaluate(groups) == ["", "SafetyCarCircle2-v0", samples.NASTY]
     assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "C-TRPO", "CRPO"]
     assert tab.evaluate("document.querySelectorAll('#curve-grid article').length") == 2
     drawn = "[...document.querySelectorAll('#curve-grid article:first-child [data-method]')].map(p => p.dataset.method)"
