@@ -66,7 +66,7 @@ def measure(task: str, args: Any) -> dict[str, Any]:
 def measure_on_gpu(task: str, args: Any) -> dict[str, Any]:
     from sbtrpo.tools import device_speed  # needs optional packages
 
-    options = {"sleep": not args.no_sleep, "deterministic": args.deterministic}
+    options = {"sleep": not args.no_sleep}
     free, started = device_speed.free_memory(args.engine), time.perf_counter()
     pool = device_speed.device_pool(task, args.worlds, args.engine, **options)
     watch = device_speed.Stopwatch(pool.physics.device)
@@ -137,7 +137,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="of the CPU engine; 0: all cores this process may use")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each task, or for each pool with --crossing")
     parser.add_argument("--no-sleep", action="store_true", help="keep resting bodies in the solver")
-    parser.add_argument("--deterministic", action="store_true", help="a GPU that gives the same numbers again")
     parser.add_argument("--crossing", action="store_true", help="from how many worlds on is the GPU faster?")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of worlds, with --crossing")
     parser.add_argument("--warm-up", type=int, default=WARM_UP, help="steps on a GPU that do not count")

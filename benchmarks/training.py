@@ -38,7 +38,7 @@ def settings(task: str, args: Any) -> dict[str, Any]:
     epoch = args.worlds * args.steps
     return {
         "task": task, "algo": args.algo, "engine": args.engine, "num_envs": args.worlds, "steps_per_epoch": epoch,
-        "total_steps": epoch * (1 + args.epochs), "deterministic": args.deterministic,
+        "total_steps": epoch * (1 + args.epochs),
     }  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def measure(task: str, args: Any) -> dict[str, Any]:
     watch.whole(trainer.run_epoch)
     first, taken = time.perf_counter() - started, free - device_speed.free_memory(args.engine)
     watch.read()
-    follower = device_speed.device_pool(task, args.worlds, args.engine, deterministic=args.deterministic)
+    follower = device_speed.device_pool(task, args.worlds, args.engine)
     alone = Alone(follower)
     for action in device_speed.random_actions(follower, 5):  # in which graphs are recorded
         for ended in play(follower, [action], watch):
@@ -128,7 +128,6 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=4096)
     parser.add_argument("--steps", type=int, default=250, help="of each world in an epoch")
     parser.add_argument("--epochs", type=int, default=4, help="that count")
-    parser.add_argument("--deterministic", action="store_true", help="give the same numbers again")
     parser.add_argument("--profile", action="store_true", help="shares of physics, task logic, policy and update")
     parser.add_argument("--startup", action="store_true", help="seconds to the end of the first epoch instead")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -43,7 +43,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     """Runs with the same key fit into one pack; None fits into none."""
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
-    of_the_process = config.threads, config.update_threads, config.device, config.engine, config.deterministic
+    of_the_process = config.threads, config.update_threads, config.device, config.engine
     # On a GPU their networks are one batch, and so are their costs.
     alike = () if config.engine == "cpu" else (
         config.hidden, config.activation, config.normalise_observations, config.constraints, config.faulted
@@ -104,9 +104,7 @@ class SharedPool:
         alike = len({pack_key(trainer.config) for trainer in trainers}) == len({type(pool) for pool in pools}) == 1
         if not alike or not isinstance(pools[0], Pool):
             raise ValueError("learners share a pool only on one task and device, alike in num_envs, steps and threads")
-        self.pool = make_pool(
-            config.task, len(pools) * self._count, 0, config.engine, config.threads, deterministic=config.deterministic
-        )
+        self.pool = make_pool(config.task, len(pools) * self._count, 0, config.engine, config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = _shapes(states[0])

@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from rich.progress import Progress
 
-from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings, with_values
+from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
@@ -486,7 +486,6 @@ def _run(arguments: list[str]) -> int:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
     about = "Reinforcement learning under hard safety constraints."
     try:
-        arguments = with_values(arguments)
         _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:

@@ -38,20 +38,6 @@ def words_after(arguments: Sequence[str], flag: str) -> list[str]:
     return words
 
 
-def with_values(arguments: Sequence[str]) -> list[str]:
-    """`--deterministic` alone, of commands that take settings, means that it is so.
-
-    >>> with_values(["train", "--deterministic", "--seed", "3"])
-    ['train', '--deterministic', 'True', '--seed', '3']
-    """
-    words = list(arguments)
-    if words[:1] in (["train"], ["benchmark"]):
-        for place in reversed([k for k, word in enumerate(words) if word == "--deterministic"]):
-            if words[place + 1 : place + 2] not in (["True"], ["False"]):
-                words.insert(place + 1, "True")
-    return words
-
-
 def train_settings(arguments: Sequence[str]) -> type:
     """A dataclass of the run's settings and those of the method that `arguments` name, with its defaults there."""
     from sbtrpo.config import TrainConfig, catalogue

@@ -67,8 +67,6 @@ class RunSettings:
     does on the CPU what gpu does, slowly."""
     device: str = setting("auto", operational=True)
     """Where the learner's tensors live: cpu or cuda; auto: where the worlds are."""
-    deterministic: bool = setting(False, operational=True)
-    """Whether sums on a GPU are taken in one order, which takes longer; the CPU always does so."""
     threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
     learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)

@@ -84,7 +84,7 @@ def tensor_streams(num_worlds: int, seed: int, device: str) -> tuple[TensorStrea
 
 # ---- kernels: the rules of `layout.py`, in double precision ------------------------------------------------------
 
-wp.set_module_options({"enable_backward": False})
+wp.set_module_options({"enable_backward": False, "fuse_fp": False})  # fused products round otherwise than the host
 _GAMMA = wp.constant(wp.uint64(0x9E3779B97F4A7C15))
 _MIX_1 = wp.constant(wp.uint64(0xBF58476D1CE4E5B9))
 _MIX_2 = wp.constant(wp.uint64(0x94D049BB133111EB))
@@ -263,6 +263,7 @@ class TensorLayouts(Layouts):
         self._target = torch.zeros((num_worlds, 2), **number)
         self._placed = torch.ones(num_worlds, dtype=torch.bool, device=device)
         self._ready = torch.zeros(num_worlds, dtype=torch.bool, device=device)
+        self._wanted = torch.zeros_like(self._ready)
         self._failed = torch.zeros_like(self._ready)
         """Worlds in which a layout or a goal found no room."""
 
@@ -281,7 +282,8 @@ class TensorLayouts(Layouts):
     def _fill(self) -> None:
         """Draw the layouts that are not at hand."""
         n, device = len(self._ready), _device(self._xy)
-        wanted, key, position, xy = _warp(~self._ready, self.streams.key, self.streams.position, self._xy)
+        torch.logical_not(self._ready, out=self._wanted)
+        wanted, key, position, xy = _warp(self._wanted, self.streams.key, self.streams.position, self._xy)
         rules, tried, lane, trials = _warp(*self._rules), *_warp(self._tried, self._lane, self._trials)
         wp.launch(_first_trials, n, [wanted, key, *rules], [position, xy, tried, lane], device=device)
         for _ in range(ROUNDS):

@@ -77,6 +77,7 @@ class GpuPool(Pool):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         device = self.physics.device
+        self._layouts: TensorLayouts | None = getattr(self.task, "layouts", None)
         self._action = torch.zeros((self.num_worlds, *self.single_action_space.shape), device=device)
         self._recordings: weakref.WeakSet[Recorded] = weakref.WeakSet()
         self._recorded = self.recorded(lambda: self.advance(self._action))
@@ -100,9 +101,8 @@ class GpuPool(Pool):
 
         Where worlds had more contacts than there was room for, there is more afterwards.
         """
-        layouts = getattr(self.task, "layouts", None)
-        if isinstance(layouts, TensorLayouts):
-            layouts.raise_if_failed()
+        if self._layouts is not None:
+            self._layouts.raise_if_failed()
         if sentence := self.physics.grow():
             for recorded in self._recordings:
                 recorded.forget()

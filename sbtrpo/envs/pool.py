@@ -63,7 +63,6 @@ class Pool:
         threads: int = 0,
         layout_rng: LayoutRng = "fast",
         sleep: bool = True,
-        deterministic: bool = False,
     ) -> None:
         self.spec = get_spec(task)
         _check_count("num_worlds", num_worlds, least=1)
@@ -73,9 +72,7 @@ class Pool:
         if layout_rng not in ("fast", "original"):
             raise ValueError(f"layout_rng must be 'fast' or 'original', got {layout_rng!r}")
         original = layout_rng == "original"
-        self.task, self.physics = make_task(
-            self.spec, num_worlds, int(seed), engine, threads, original, sleep, deterministic
-        )
+        self.task, self.physics = make_task(self.spec, num_worlds, int(seed), engine, threads, original, sleep)
         xp = self._xp = self.physics.xp
         device = self.physics.device
         marked = device is not None
@@ -272,7 +269,6 @@ def make_pool(
     threads: int = 0,
     layout_rng: LayoutRng = "fast",
     sleep: bool = True,
-    deterministic: bool = False,
 ) -> Pool:
     """A pool of worlds.
 
@@ -288,7 +284,6 @@ def make_pool(
         layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
             (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
-        deterministic: whether sums on a GPU are taken in one order, which takes longer; the CPU always does so.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
@@ -307,7 +302,7 @@ def make_pool(
 
         try:
             with within_memory(num_worlds):
-                return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep, deterministic)
+                return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep)
         except NotImplementedError as error:
             what = sentence(error).rstrip(".")
             raise NoEngine(f"MuJoCo Warp cannot simulate {get_spec(task).id} ({what}); use engine=cpu") from error

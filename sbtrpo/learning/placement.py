@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -77,19 +76,11 @@ def collector_class(pool: Pool) -> type[Collector]:
     return DeviceCollector
 
 
-def be_deterministic() -> None:
-    """Let torch take algorithms that give the same numbers again, and warn of what has none."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-
-
 @contextlib.contextmanager
 def keeping_torch() -> Iterator[None]:
     """PyTorch's settings belong to the process, and a run changes them: afterwards they are as before."""
-    threads, exact = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    threads = torch.get_num_threads()
     try:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(exact, warn_only=lenient)

@@ -35,7 +35,7 @@ from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, nor
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
-from sbtrpo.learning.placement import be_deterministic, collector_class, keeping_torch, place
+from sbtrpo.learning.placement import collector_class, keeping_torch, place
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
@@ -84,16 +84,11 @@ class Trainer:
         self.placement = place(config, before)
         config = config.replace(engine=self.placement.engine, device=self.placement.device)
         self.config, settings = config, config.method
-        if config.deterministic and config.device != "cpu":
-            be_deterministic()
         if config.update_threads:
             torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
-        pool = make_pool(
-            config.task, config.num_envs, int(streams[3]), config.engine, config.threads,
-            deterministic=config.deterministic,
-        )  # fmt: skip
+        pool = make_pool(config.task, config.num_envs, int(streams[3]), config.engine, config.threads)
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
         size, space, design = pool.task.observation_size, pool.env_action_space, design_for(config, pool)

@@ -70,7 +70,8 @@ def check_form(state: Any, like: Any, path: str = "state") -> None:
 
 def _kind(value: Any) -> str:
     """Number, text or nothing."""
-    return {"b": "number", "i": "number", "u": "number", "f": "number"}.get(np.asarray(value).dtype.kind, "other")
+    kind = "f" if isinstance(value, torch.Tensor) else np.asarray(value).dtype.kind  # a tensor may be on a device
+    return "number" if kind in "biuf" else "other"
 
 
 # ---- one checkpoint --------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def config(task: str, steps: int = STEPS, **own: Any) -> TrainConfig:
     shape = {"num_envs": WORLDS, "steps_per_epoch": WORLDS * steps, "total_steps": 2 * WORLDS * steps}
-    return TrainConfig(task=task, engine=ENGINE, deterministic=True, **shape, **own)
+    return TrainConfig(task=task, engine=ENGINE, **shape, **own)
 
 
 @pytest.fixture(scope="module")

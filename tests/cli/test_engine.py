@@ -1,4 +1,4 @@
-"""`--engine` and `--deterministic` on the command line."""
+"""`--engine` on the command line."""
 
 from __future__ import annotations
 
@@ -11,14 +11,6 @@ from sbtrpo.config.file import read_config
 from sbtrpo.envs import engines
 
 TOY = ["train", "ToyCorridor-v0", "--num-envs", "4", "--steps-per-epoch", "200", "--total-steps", "200", "--quiet"]
-
-
-@pytest.mark.parametrize(
-    "words", [["--deterministic"], ["--deterministic", "True"], ["--deterministic", "--seed", "3"]]
-)
-def test_deterministic_may_stand_alone(words: list[str], tmp_path: Path) -> None:
-    assert main([*TOY, *words, "--out", str(tmp_path / "run")]) == 0
-    assert read_config(tmp_path / "run" / "config.toml").deterministic
 
 
 def test_auto_is_the_default_and_another_engine_is_kept(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_every_setting_in_effect_makes_another_digest_and_no_other(algo: str) ->
 
 def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
     left_out = set(declared(RunSettings)) - set(TrainConfig().in_effect())
-    where = {"engine", "device", "deterministic", "threads", "learner_threads"}
+    where = {"engine", "device", "threads", "learner_threads"}
     operational = {*where, "keep_last", "keep_every", "checkpoint_every"}
     assert left_out == {"seed", *operational}
 

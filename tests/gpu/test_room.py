@@ -36,7 +36,7 @@ def test_room_grows_where_contacts_are_lost(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_worlds_go_on_from_where_they_were() -> None:
-    grown, other = pool_of(TASK, WORLDS, 5, deterministic=True), pool_of(TASK, WORLDS, 5, deterministic=True)
+    grown, other = pool_of(TASK, WORLDS, 5), pool_of(TASK, WORLDS, 5)
     for pool in (grown, other):
         pool.reset()
         pool.step(tensor(np.ones((WORLDS, 2))))

@@ -100,8 +100,10 @@ def margin(replay: Replay, name: str, world: int) -> float:
     agent = model.body_rootid == model.body("agent").id
     robot = [geom for geom in range(model.ngeom) if agent[model.geom_bodyid[geom]]]
     others = [geom for geom in range(model.ngeom) if bodies[geom].startswith(kind)]
-    gaps = [mujoco.mj_geomDistance(model, data, one, other, 1.0, None) for one in robot for other in others]
-    return float(np.abs(gaps).min())
+    depths = [-x.dist for x in data.contact if {*x.geom} & {*robot} and {*x.geom} & {*others}]
+    if depths:
+        return float(max(depths))
+    return min(mujoco.mj_geomDistance(model, data, one, other, 1.0, None) for one in robot for other in others)
 
 
 def p(values: Any, *shares: float) -> str:

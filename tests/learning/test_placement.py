@@ -14,7 +14,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.envs import engines
 from sbtrpo.errors import UserError
 from sbtrpo.learning import placement
-from sbtrpo.learning.placement import be_deterministic, keeping_torch, place
+from sbtrpo.learning.placement import place
 from sbtrpo.runs.folder import RunFolder
 
 MANY = TrainConfig(task="SafetyPointGoal2-v0", num_envs=4096, steps_per_epoch=40_960)
@@ -90,13 +90,6 @@ def test_another_engine_is_written_down_and_all_else_stays(tmp_path: Path) -> No
     with pytest.raises(UserError, match="no physics"):
         sbtrpo.resume(run, quiet=True, engine="gpu")
     assert tomllib.loads((run / "config.toml").read_text()) == after
-
-
-def test_determinism_ends_with_the_run() -> None:
-    with keeping_torch():
-        be_deterministic()
-        assert torch.are_deterministic_algorithms_enabled()
-    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.slow

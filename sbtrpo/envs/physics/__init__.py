@@ -8,8 +8,8 @@ from sbtrpo.envs.physics.base import Physics
 from sbtrpo.envs.physics.cpu import CpuPhysics
 
 
-def make_physics(engine: str, model: Any, num_worlds: int, threads: int, deterministic: bool) -> Physics:
-    """An engine by name; on the CPU it is always deterministic."""
+def make_physics(engine: str, model: Any, num_worlds: int, threads: int) -> Physics:
+    """An engine by name."""
     if engine == "cpu":
         return CpuPhysics(model, num_worlds, threads)
     import warp  # an optional package
@@ -17,7 +17,7 @@ def make_physics(engine: str, model: Any, num_worlds: int, threads: int, determi
     from sbtrpo.envs.physics.gpu import GpuPhysics
 
     warp.config.log_level = warp.LOG_WARNING  # it would tell of every kernel that it loads
-    return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu", deterministic=deterministic)
+    return GpuPhysics(model, num_worlds, "cuda" if engine == "gpu" else "cpu")
 
 
 __all__ = ["CpuPhysics", "Physics", "make_physics"]

@@ -39,7 +39,6 @@ class GpuPhysics(Physics):
         model: compiled with immovable objects as mocap bodies.
         num_worlds: N.
         device: "cuda", or "cpu" for tests.
-        deterministic: whether sums are taken in the same order every time, which costs time.
         room: for contacts of a world, on average over all worlds, and for constraint rows of any one world; by the
             model if left out.
     """
@@ -49,7 +48,6 @@ class GpuPhysics(Physics):
         model: mujoco.MjModel,
         num_worlds: int,
         device: str = "cuda",
-        deterministic: bool = False,
         room: tuple[int, int] | None = None,
     ) -> None:
         self.xp: Any = xp
@@ -65,7 +63,6 @@ class GpuPhysics(Physics):
             self.warp_model = mjw.put_model(model, batch_sizes=dict.fromkeys(_batched(model), num_worlds))
         self.data = self._make_data()
         self.warp_model.opt.warn_overflow = 0
-        self.warp_model.opt.deterministic = int(mjw.DeterminismType.ALL) if deterministic else 0
         self.warp_model.opt.run_rne_postconstraint = bool(model.nsensor)
         self._fields = {name: wp.to_torch(getattr(self.warp_model, name)) for name in _batched(model)}
         d = self.data

@@ -39,19 +39,18 @@ def make_task(
     threads: int,
     original: bool,
     sleep: bool,
-    deterministic: bool = False,
 ) -> tuple[Task, Physics]:
     """A task and the engine under it; `original` draws what the original environments draw."""
     if isinstance(spec, CorridorSpec):
         return Corridor(spec, num_worlds, seed), cast(Physics, NoPhysics(num_worlds))
     if isinstance(spec, VelocitySpec):
         model = compile_velocity(spec)
-        physics = make_physics(engine, model, num_worlds, threads, deterministic)
+        physics = make_physics(engine, model, num_worlds, threads)
         return Velocity(spec, model, physics, seed, original), physics
     if engine != "cpu":
         sleep = sleep and sum(group.count for group in spec.groups if group.body == "free") >= MANY_RESTING
     scene = compile_navigation(spec, sleep, mocap=engine != "cpu")
-    physics = make_physics(engine, scene.model, num_worlds, threads, deterministic)
+    physics = make_physics(engine, scene.model, num_worlds, threads)
     return OBJECTIVES[spec.objective](spec, scene, physics, seed, original), physics
 
 
