@@ -1,7 +1,7 @@
 """Random streams and layouts as tensors: what `streams.py` and `layout.py` do on the host, without leaving a device.
 
 Streams have the same keys and positions as on the host, and consume as much: world i's layouts and targets are the
-same on every engine. Rejection sampling runs in kernels, one thread a world.
+same on every engine. Rejection sampling runs in kernels, where a block of threads looks for each place together.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.streams import CounterStreams, Streams, bits
 
 PARALLEL = CounterStreams.parallel
-ROUNDS = 12
-"""How often so many attempts at a layout are made side by side, before the rest are made one after the other."""
+ROUNDS = 8
+"""So many times `PARALLEL` attempts at a layout are made side by side, before the rest are made one after the other."""
+BLOCKS = 2048
+"""How many of those are made at once."""
+THREADS = 128
+"""That look for one place."""
 
 
 class TensorStreams(Streams):
@@ -92,6 +96,8 @@ _UNIT = wp.constant(wp.float64(2.0**-53))
 _TURN = wp.constant(wp.float64(2.0 * math.pi))
 _ATTEMPTS = wp.constant(wp.int32(ATTEMPTS))
 _PARALLEL = wp.constant(wp.int32(PARALLEL))
+_ROUNDS = wp.constant(wp.int32(ROUNDS))
+_LANES = wp.constant(wp.int32(ROUNDS * PARALLEL))
 _FORKS = wp.constant(wp.int64(PARALLEL))
 
 
@@ -109,42 +115,67 @@ def _uniform(key: wp.int64, position: wp.int64) -> wp.float64:
 
 
 @wp.func
+def _least(mine: int) -> int:
+    """The least number that a thread of the block has; all of its threads wait for each other here."""
+    return wp.tile_extract(wp.tile_min(wp.tile(mine)), 0)  # type: ignore[no-any-return]
+
+
+@wp.func
+def _between(low: wp.float64, high: wp.float64, key: wp.int64, position: wp.int64) -> wp.float64:
+    return low + (high - low) * _uniform(key, position)
+
+
+@wp.func
 def _place(
-    key: wp.int64, start: wp.int64, k: int, except_for: int, upto: int, attempts: int,
+    thread: int, key: wp.int64, start: wp.int64, k: int, except_for: int, upto: int, attempts: int,
     low: wp.array2d[wp.float64], high: wp.array2d[wp.float64], keepout: wp.array[wp.float64],
-    world: int, xy: wp.array3d[wp.float64],
+    row: int, xy: wp.array3d[wp.float64],
 ) -> wp.vec3d:  # fmt: skip
-    """A place for thing k beside the first `upto` things but one: x, y, and the draws consumed, negative for none."""
-    position = start
-    for _attempt in range(attempts):
-        x = low[k, 0] + (high[k, 0] - low[k, 0]) * _uniform(key, position)
-        y = low[k, 1] + (high[k, 1] - low[k, 1]) * _uniform(key, position + wp.int64(1))
-        position += wp.int64(2)
-        clear = bool(True)  # noqa: UP018, a variable for Warp, where `True` is a constant
-        for j in range(upto):
-            if clear and j != except_for:
-                dx, dy = xy[world, j, 0] - x, xy[world, j, 1] - y
-                reach = keepout[j] + keepout[k]
-                clear = dx * dx + dy * dy >= reach * reach
-        if clear:
-            return wp.vec3d(x, y, wp.float64(position - start))
-    return wp.vec3d(wp.float64(0.0), wp.float64(0.0), -wp.float64(position - start))
+    """A place for thing k beside the first `upto` things but one: x, y, and the draws consumed, negative for none.
+
+    The threads of a block make an attempt each. The first one to succeed counts, as if they were made in turn.
+    """
+    begun, best = int(0), int(attempts)  # noqa: RUF046, UP018, variables for Warp, not constants
+    while best == attempts and begun < attempts:
+        attempt, mine = begun + thread, int(attempts)
+        if attempt < attempts:
+            position = start + wp.int64(2 * attempt)
+            x = _between(low[k, 0], high[k, 0], key, position)
+            y = _between(low[k, 1], high[k, 1], key, position + wp.int64(1))
+            clear = bool(True)  # noqa: UP018
+            for j in range(upto):
+                if clear and j != except_for:
+                    dx, dy = xy[row, j, 0] - x, xy[row, j, 1] - y
+                    reach = keepout[j] + keepout[k]
+                    clear = dx * dx + dy * dy >= reach * reach
+            if clear:
+                mine = attempt
+        best = _least(mine)
+        begun += wp.block_dim()
+    if best == attempts:
+        return wp.vec3d(wp.float64(0.0), wp.float64(0.0), -wp.float64(2 * attempts))
+    position = start + wp.int64(2 * best)
+    return wp.vec3d(
+        _between(low[k, 0], high[k, 0], key, position),
+        _between(low[k, 1], high[k, 1], key, position + wp.int64(1)),
+        wp.float64(2 * (best + 1)),
+    )
 
 
 @wp.func
 def _layout(
-    key: wp.int64, start: wp.int64, low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
-    keepout: wp.array[wp.float64], world: int, xy: wp.array3d[wp.float64],
+    thread: int, key: wp.int64, start: wp.int64, low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
+    keepout: wp.array[wp.float64], row: int, xy: wp.array3d[wp.float64],
 ) -> wp.int64:  # fmt: skip
-    """One attempt at a whole layout: the draws consumed, negative if a thing found no room."""
+    """One attempt at a whole layout, by a block: the draws consumed, negative if a thing found no room."""
     position = start
     for k in range(low.shape[0]):
-        drawn = _place(key, position, k, -1, k, _ATTEMPTS, low, high, keepout, world, xy)
+        drawn = _place(thread, key, position, k, -1, k, _ATTEMPTS, low, high, keepout, row, xy)
         position += wp.int64(wp.abs(drawn[2]))
         if drawn[2] < wp.float64(0.0):
             return start - position
-        xy[world, k, 0] = drawn[0]
-        xy[world, k, 1] = drawn[1]
+        xy[row, k, 0] = drawn[0]  # every thread writes, and reads what it wrote
+        xy[row, k, 1] = drawn[1]
     return position - start
 
 
@@ -152,74 +183,74 @@ def _layout(
 def _first_trials(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], low: wp.array2d[wp.float64], high: wp.array2d[wp.float64],
     keepout: wp.array[wp.float64], position: wp.array[wp.int64], xy: wp.array3d[wp.float64],
-    restarts: wp.array[wp.int32], lane: wp.array[wp.int32],
+    waiting: wp.array[wp.int32], count: wp.array[wp.int32], lane: wp.array[wp.int32],
 ) -> None:  # fmt: skip
-    """A first attempt, for the worlds that want a layout: those which need another one have `restarts` above 0."""
-    world = wp.tid()
-    restarts[world] = 0
-    lane[world] = _PARALLEL
-    if wanted[world]:
-        consumed = _layout(key[world], position[world], low, high, keepout, world, xy)
-        position[world] = position[world] + wp.abs(consumed)
+    """A first attempt, for the worlds that want a layout; those which need another one are listed as `waiting`."""
+    world, thread = wp.tid()
+    if not wanted[world]:
+        return
+    start = wp.int64(position[world])
+    consumed = _layout(thread, key[world], start, low, high, keepout, world, xy)
+    if thread == 0:
+        position[world] = start + wp.abs(consumed)
+        lane[world] = -1
         if consumed < wp.int64(0):
-            restarts[world] = 1
+            lane[world] = _LANES
+            waiting[wp.atomic_add(count, 0, 1)] = world
 
 
 @wp.kernel
 def _further_trials(
-    key: wp.array[wp.int64], position: wp.array[wp.int64], restarts: wp.array[wp.int32], low: wp.array2d[wp.float64],
-    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], trials: wp.array3d[wp.float64],
-    lane: wp.array[wp.int32],
+    key: wp.array[wp.int64], position: wp.array[wp.int64], waiting: wp.array[wp.int32], count: wp.array[wp.int32],
+    low: wp.array2d[wp.float64], high: wp.array2d[wp.float64], keepout: wp.array[wp.float64],
+    trials: wp.array3d[wp.float64], lane: wp.array[wp.int32],
 ) -> None:  # fmt: skip
     """Attempts side by side, each from a stream of its own, where one is needed; the first that succeeds counts."""
-    world, j = wp.tid()
-    if restarts[world] > 0 and j < lane[world]:
-        child = wp.int64(_bits(key[world], position[world] + wp.int64(j)))
-        if _layout(child, wp.int64(0), low, high, keepout, world * _PARALLEL + j, trials) > wp.int64(0):
-            wp.atomic_min(lane, world, j)
-
-
-@wp.kernel
-def _choose_trial(
-    trials: wp.array3d[wp.float64], position: wp.array[wp.int64], restarts: wp.array[wp.int32],
-    lane: wp.array[wp.int32], xy: wp.array3d[wp.float64],
-) -> None:  # fmt: skip
-    """Take the attempt that succeeded, where one did."""
-    world = wp.tid()
-    if restarts[world] > 0:
-        position[world] = position[world] + _FORKS
-        restarts[world] = restarts[world] + _PARALLEL
-        if lane[world] < _PARALLEL:
-            restarts[world] = 0
-            for k in range(xy.shape[1]):
-                xy[world, k, 0] = trials[world * _PARALLEL + lane[world], k, 0]
-                xy[world, k, 1] = trials[world * _PARALLEL + lane[world], k, 1]
+    block, thread = wp.tid()
+    trial, batch = int(block), count[0] * _PARALLEL
+    while trial < batch * _ROUNDS:
+        world = waiting[trial % batch // _PARALLEL]
+        j = trial // batch * _PARALLEL + trial % _PARALLEL
+        if j < _least(lane[world]):
+            child = wp.int64(_bits(key[world], position[world] + wp.int64(j)))
+            done = _layout(thread, child, wp.int64(0), low, high, keepout, block, trials) > wp.int64(0)
+            if done and thread == 0:
+                wp.atomic_min(lane, world, j)
+        trial += trials.shape[0]
 
 
 @wp.kernel
 def _layouts(
     wanted: wp.array[wp.bool], key: wp.array[wp.int64], most: int, low: wp.array2d[wp.float64],
-    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], restarts: wp.array[wp.int32],
+    high: wp.array2d[wp.float64], keepout: wp.array[wp.float64], lane: wp.array[wp.int32],
     position: wp.array[wp.int64], xy: wp.array3d[wp.float64], turns: wp.array2d[wp.float64], failed: wp.array[wp.bool],
 ) -> None:  # fmt: skip
-    """Rotations, for the worlds that want a layout; and places, one attempt after another, where all before failed."""
-    world = wp.tid()
+    """Rotations, for the worlds that want a layout; and places, by the attempt that succeeded or by further ones."""
+    world, thread = wp.tid()
     if not wanted[world]:
         return
-    own = key[world]
-    at, tried = wp.int64(position[world]), wp.int32(restarts[world])  # variables for Warp, not entries of the arrays
-    done = tried == 0
-    while not done and tried < most:
-        for j in range(_PARALLEL):
-            if not done:
-                child = wp.int64(_bits(own, at + wp.int64(j)))
-                done = _layout(child, wp.int64(0), low, high, keepout, world, xy) > wp.int64(0)
-        at += _FORKS
-        tried += _PARALLEL
-    for k in range(low.shape[0]):
+    own, at = key[world], wp.int64(position[world])
+    chosen = _least(lane[world])  # which makes sure that all have read the position
+    done = chosen < 0
+    if chosen >= 0 and chosen < _LANES:
+        child = wp.int64(_bits(own, at + wp.int64(chosen)))
+        done = _layout(thread, child, wp.int64(0), low, high, keepout, world, xy) > wp.int64(0)
+        at += wp.int64(chosen // _PARALLEL + 1) * _FORKS
+    elif chosen >= 0:
+        tried = int(_LANES)
+        at += wp.int64(_ROUNDS) * _FORKS
+        while not done and tried < most:
+            for j in range(_PARALLEL):
+                if not done:
+                    child = wp.int64(_bits(own, at + wp.int64(j)))
+                    done = _layout(thread, child, wp.int64(0), low, high, keepout, world, xy) > wp.int64(0)
+            at += _FORKS
+            tried += _PARALLEL
+    for k in range(thread, low.shape[0], wp.block_dim()):
         turns[world, k] = _TURN * _uniform(own, at + wp.int64(k))
-    position[world] = at + wp.int64(low.shape[0])
-    failed[world] = failed[world] or not done
+    if thread == 0:
+        position[world] = at + wp.int64(low.shape[0])
+        failed[world] = failed[world] or not done
 
 
 @wp.kernel
@@ -229,16 +260,19 @@ def _targets(
     position: wp.array[wp.int64], xy: wp.array2d[wp.float64], placed: wp.array[wp.bool],
 ) -> None:  # fmt: skip
     """Another place for thing k, for the worlds that want one; the others count as served."""
-    world = wp.tid()
-    placed[world] = True
+    world, thread = wp.tid()
     if not wanted[world]:
+        placed[world] = True
         return
-    start = position[world]
-    drawn = _place(key[world], start, k, k, low.shape[0], attempts, low, high, keepout, world, standing)
-    position[world] = start + wp.int64(wp.abs(drawn[2]))
-    xy[world, 0] = drawn[0]
-    xy[world, 1] = drawn[1]
-    placed[world] = drawn[2] > wp.float64(0.0)
+    start = wp.int64(position[world])
+    drawn = _place(
+        thread, key[world], start, k, k, low.shape[0], attempts, low, high, keepout, world, standing
+    )  # fmt: skip
+    if thread == 0:
+        position[world] = start + wp.int64(wp.abs(drawn[2]))
+        xy[world, 0] = drawn[0]
+        xy[world, 1] = drawn[1]
+        placed[world] = drawn[2] > wp.float64(0.0)
 
 
 class TensorLayouts(Layouts):
@@ -257,9 +291,9 @@ class TensorLayouts(Layouts):
         """Of each thing: the corners of where it may stand, and how far others stay away."""
         self._xy = torch.zeros((num_worlds, len(self.things), 2), **number)
         self._turns = torch.zeros((num_worlds, len(self.things)), **number)
-        self._trials = torch.zeros((num_worlds * PARALLEL, len(self.things), 2), **number)
-        self._tried = torch.zeros(num_worlds, dtype=torch.int32, device=device)
-        self._lane = torch.zeros_like(self._tried)
+        self._trials = torch.zeros((BLOCKS, len(self.things), 2), **number)
+        self._waiting = torch.zeros(num_worlds, dtype=torch.int32, device=device)
+        self._lane, self._count = torch.zeros_like(self._waiting), self._waiting.new_zeros(1)
         self._target = torch.zeros((num_worlds, 2), **number)
         self._placed = torch.ones(num_worlds, dtype=torch.bool, device=device)
         self._ready = torch.zeros(num_worlds, dtype=torch.bool, device=device)
@@ -284,13 +318,13 @@ class TensorLayouts(Layouts):
         n, device = len(self._ready), _device(self._xy)
         torch.logical_not(self._ready, out=self._wanted)
         wanted, key, position, xy = _warp(self._wanted, self.streams.key, self.streams.position, self._xy)
-        rules, tried, lane, trials = _warp(*self._rules), *_warp(self._tried, self._lane, self._trials)
-        wp.launch(_first_trials, n, [wanted, key, *rules], [position, xy, tried, lane], device=device)
-        for _ in range(ROUNDS):
-            wp.launch(_further_trials, (n, PARALLEL), [key, position, tried, *rules], [trials, lane], device=device)
-            wp.launch(_choose_trial, n, [trials], [position, tried, lane, xy], device=device)
-        drawn = [position, xy, *_warp(self._turns, self._failed)]
-        wp.launch(_layouts, n, [wanted, key, self._restarts, *rules, tried], drawn, device=device)
+        rules, waiting, lane, trials = _warp(*self._rules), *_warp(self._waiting, self._lane, self._trials)
+        (count,) = _warp(self._count.zero_())
+        drawn = [position, xy]
+        _launch(_first_trials, n, [wanted, key, *rules], [*drawn, waiting, count, lane], device)
+        _launch(_further_trials, BLOCKS, [key, position, waiting, count, *rules], [trials, lane], device)
+        drawn += _warp(self._turns, self._failed)
+        _launch(_layouts, n, [wanted, key, self._restarts, *rules, lane], drawn, device)
         self._ready.fill_(True)
 
     @override
@@ -309,13 +343,9 @@ class TensorLayouts(Layouts):
     @override
     def draw_target(self, k: int, streams: Any, rows: Who, places: Any) -> tuple[Any, Any]:
         standing = places.double().contiguous()
-        wp.launch(
-            _targets,
-            dim=len(self._ready),
-            inputs=[*_warp(rows, streams.key), k, TARGET_ATTEMPTS, *_warp(*self._rules, standing)],
-            outputs=_warp(streams.position, self._target, self._placed),
-            device=_device(self._xy),
-        )
+        given = [*_warp(rows, streams.key), k, TARGET_ATTEMPTS, *_warp(*self._rules, standing)]
+        drawn = _warp(streams.position, self._target, self._placed)
+        _launch(_targets, len(self._ready), given, drawn, _device(self._xy))
         return self._target.clone(), self._placed.clone()
 
     @override
@@ -333,6 +363,10 @@ class TensorLayouts(Layouts):
 def _warp(*tensors: Tensor) -> list[Any]:
     """The same memory as Warp's arrays."""
     return [wp.from_torch(tensor) for tensor in tensors]
+
+
+def _launch(kernel: Any, blocks: int, inputs: list[Any], outputs: list[Any], device: Any) -> None:
+    wp.launch_tiled(kernel, dim=[blocks], inputs=inputs, outputs=outputs, block_dim=THREADS, device=device)
 
 
 def _device(tensor: Tensor) -> Any:
