@@ -13,6 +13,10 @@ Faulted: TypeAlias = Literal["unsafe", "apart"]
 Engine: TypeAlias = Literal["auto", "cpu", "gpu", "gpu-on-cpu"]
 """What simulates the worlds."""
 
+Activation: TypeAlias = Literal["tanh", "relu", "elu"]
+Network: TypeAlias = Literal["mlp", "cnn"]
+Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
+
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
 
@@ -46,6 +50,18 @@ class RunSettings:
     """Discount of reward and of cost."""
     hidden: tuple[int, ...] = setting((64, 64), least=1, ceiling=16_384)
     """Widths of the hidden layers, of policy and critics."""
+    activation: Activation = "tanh"
+    """Of the hidden layers, of policy and critics."""
+    network: Network = "mlp"
+    """mlp: hidden layers alone, to which images are vectors; cnn: images pass up to three convolutions before them."""
+    initialisation: Initialisation = "uniform"
+    """The first weights. uniform: those of PyTorch's linear layers; orthogonal: with gains of √2 in hidden layers, 0.01
+    in the policy's last one and 1 in the critics', and biases of 0."""
+    initial_log_std: float = setting(0.0, least=-20, most=2)
+    """Logarithm of the policy's standard deviation at first, in units of half the range of actions."""
+    normalise_observations: bool = True
+    """Whether observations are normalised by their running mean and deviation; a cnn's pixels go from their bounds to
+    [-1, 1] instead. Without, networks see what the environment gives."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
     engine: Engine = setting("auto", operational=True)

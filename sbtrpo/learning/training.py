@@ -27,14 +27,9 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
-from sbtrpo.learning.advantages import (
-    baseline_features,
-    fit_baseline,
-    gae,
-    normalise,
-    returns_to_go,
-)
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, returns_to_go
 from sbtrpo.learning.callbacks import Callback, check_callbacks
+from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.length import how_to_go_on, lengthen
@@ -97,13 +92,13 @@ class Trainer:
         )
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
-        size, space = pool.task.observation_size, pool.env_action_space
+        size, space, design = pool.task.observation_size, pool.env_action_space, design_for(config, pool)
         # The policy is drawn first, so that every method starts from the same one.
-        self.policy = make_policy(size, space, config.hidden, self._init, config.device)
+        self.policy = make_policy(size, space, config.hidden, self._init, config.device, design)
         heads, rate = settings.heads(len(names)), settings.critic_learning_rate
         self.critics: Critics | None = None
         if heads:
-            self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
+            self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device, design=design)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
         self.collector = collector_class(pool)(
@@ -232,8 +227,9 @@ class Trainer:
         """(K, T, N) what the critics thought during collection of the observations acted on, and of what followed."""
         values, after = critics(rollout.obs), critics(rollout.last_obs)
         next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
-        # The published code shows the critics the raw last observation at a time-out.
-        final_obs = rollout.final_obs_raw if self.config.method.bootstrap_raw_observation else rollout.final_obs
+        # The published code, which knows no images, shows the critics the raw last observation at a time-out.
+        raw = self.config.method.bootstrap_raw_observation and self.config.network == "mlp"
+        final_obs = rollout.final_obs_raw if raw else rollout.final_obs
         next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs)
         return values, next_values
 

@@ -39,6 +39,8 @@ FLASH_SECONDS = 0.2
 """An object that caused a cost stays red for at least this long."""
 END_SECONDS = 1.0
 """How long the last picture of an episode is shown."""
+VIOLATION = "violation"
+"""What is written into a picture while a cost arises."""
 LEAST_FONT = 6
 """Pixels: smaller letters cannot be read."""
 _INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c", "#f4f5f7"
@@ -151,8 +153,22 @@ def select(take: Take, timing: Timing) -> list[int]:
 
 def flash(take: Take, shot: int, timing: Timing) -> frozenset[int]:
     """Which objects are red in a picture: those that caused a cost since the last picture or a moment ago."""
-    back = timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps))
-    return frozenset().union(*(s.red for s in take[max(0, shot - back + 1) : shot + 1]))
+    return frozenset().union(*(s.red for s in take[_moment(shot, timing) : shot + 1]))
+
+
+def violated(take: Take, shot: int, timing: Timing) -> bool:
+    """Whether a cost arose since the last picture or a moment ago, whatever caused it."""
+    return bool(np.isin(costly_steps(take), range(_moment(shot, timing), shot + 1)).any())
+
+
+def costly_steps(take: Take) -> NDArray[np.int64]:
+    """The steps that cost."""
+    return np.flatnonzero(np.diff([shot.cost for shot in take]) > 0) + 1
+
+
+def _moment(shot: int, timing: Timing) -> int:
+    """The first of the steps that a picture tells of."""
+    return max(0, shot - timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps)) + 1)
 
 
 class Film:
@@ -216,12 +232,22 @@ class Film:
         picture = self._renderer.draw(shot.view, red, trail if np.isfinite(trail).all() else None)
         panel = Image.new("RGB", (self._renderer.width, self._renderer.height + self._bar), _PAPER)
         panel.paste(Image.fromarray(picture), (0, 0))
-        over = number == len(take) - 1
-        self._write_numbers(ImageDraw.Draw(panel), run, shot, episode, bool(red), over)
+        over, pen = number == len(take) - 1, ImageDraw.Draw(panel)
+        lit = violated(take, number, self.timing)
+        self._write_numbers(pen, run, shot, episode, lit, over)
+        self._draw_course(pen, take, number)
         return panel
 
+    def _draw_course(self, pen: ImageDraw.ImageDraw, take: Take, number: int) -> None:
+        """How much of the episode is over, with a red tick at every step so far that cost."""
+        top, bottom = self._renderer.height, self._renderer.height + max(3, self._bar // 12)
+        a_step = self._renderer.width / max(1, len(take) - 1)
+        pen.rectangle((0, top, number * a_step, bottom), "#c9ccd1")
+        for step in costly_steps(take[: number + 1]).tolist():
+            pen.rectangle(((step - 1) * a_step, top, max(step * a_step, (step - 1) * a_step + 2), bottom), _RED)
+
     def _write_numbers(
-        self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool
+        self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, lit: bool, over: bool
     ) -> None:
         width, height, bar = self._renderer.width, self._renderer.height, self._bar
         small, large = self._fonts["small"], self._fonts["large"]
@@ -232,17 +258,24 @@ class Film:
         cost = f"cost {shot.cost:g}"
         colour = _RED if shot.cost > 0 else _GREEN
         box = pen.textbbox((width - edge, lower), cost, large, anchor="rm")
-        if red:  # the counter is lit while costs arise
-            pad = bar // 12
-            pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
-        pen.text((width - edge, lower), cost, "white" if red else colour, large, anchor="rm")
+        if lit:  # while costs arise, the counter is lit and the picture marked
+            self._badge(pen, box)
+            mark = (2 * edge, 2 * edge)
+            self._badge(pen, pen.textbbox(mark, VIOLATION, large, anchor="la"))
+            pen.text(mark, VIOLATION, "white", large, anchor="la")
+        pen.text((width - edge, lower), cost, "white" if lit else colour, large, anchor="rm")
         reward = f"reward {shot.total:.2f}".replace("-", "\N{MINUS SIGN}")
         pen.text((width - edge, upper), reward, _INK, large, anchor="rm")
-        if red or over:
-            pen.rectangle((0, 0, width - 1, height - 1), outline=_RED if red or shot.cost > 0 else _GREEN, width=4)
+        if lit or over:
+            pen.rectangle((0, 0, width - 1, height - 1), outline=_RED if lit or shot.cost > 0 else _GREEN, width=4)
         if over:
             verdict = "unsafe" if shot.cost > 0 else "safe"
             pen.text((width - 2 * edge, 2 * edge), verdict, colour, large, anchor="ra")
+
+    def _badge(self, pen: ImageDraw.ImageDraw, box: tuple[float, float, float, float]) -> None:
+        """A red ground for a text."""
+        pad = self._bar // 12
+        pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
 
     def _compose(self, panels: Sequence[Image.Image]) -> Frame:
         canvas = Image.new("RGB", self.size, _PAPER)

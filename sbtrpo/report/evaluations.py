@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sbtrpo.benchmark.columns import FRESH
-from sbtrpo.report import paper
 from sbtrpo.report.render import Cell, Table, number_cell
 from sbtrpo.report.runs import Runs
 from sbtrpo.report.tables import HALVES, HEADS, Missing, basis
@@ -22,7 +21,7 @@ def evaluation_table(runs: Runs) -> Table:
             estimates = [runs.across_seeds(task, variant, f"{FRESH}{metric}") for metric in METRICS]
             if any(estimates):
                 note = basis(runs, task, variant)
-                labels = [Cell(paper.task_title(task)), Cell(variant.title)]
+                labels = [Cell(task), Cell(variant.title)]
                 rows.append([*labels, *(number_cell(estimate, note) for estimate in estimates)])
                 tags.append([f"task:{task}", f"method:{variant.title}"])
     if not rows:

@@ -124,7 +124,7 @@ def page_data(
         "tasks": [
             {
                 "id": task,
-                "title": paper.task_title(task),
+                "title": task,
                 "best": best[task][0],
                 "safest": best[task][1],
                 "belowZero": task in runs.below_zero,

@@ -145,7 +145,7 @@ class Runs:
             )
             settings = {**self.shared.get((task, variant.algo), {}), **dict(variant.settings)}
             if sentence := alarm(faulted, episodes, "apart" if settings.get("faulted") == "apart" else "unsafe"):
-                sentences.append(f"{variant.title} on {paper.task_title(task)}: {sentence}")
+                sentences.append(f"{variant.title} on {task}: {sentence}")
         return sentences
 
     @functools.cached_property
@@ -223,7 +223,7 @@ class Runs:
 
     def warnings(self) -> list[str]:
         """What a reader must know to judge the numbers."""
-        return [f"{', '.join(map(paper.task_title, tasks))}: {words}" for words, tasks in self.misleading.items()]
+        return [f"{', '.join(tasks)}: {words}" for words, tasks in self.misleading.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
         """The mean over seeds of the trailing means over `window` epochs; of evaluations on fresh worlds the last."""
@@ -363,7 +363,7 @@ def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:
         all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
         partly = any(task not in tasks for task, algo in everyone if algo in algos)
         names = "all methods" if all_there else ", ".join(map(method_title, algos))
-        where = f" on {', '.join(map(paper.task_title, tasks))}" if partly or all_there else ""
+        where = f" on {', '.join(tasks)}" if partly or all_there else ""
         phrases.append(names + where)
     return "; ".join(phrases)
 

@@ -22,6 +22,8 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import choose
 from sbtrpo.errors import UserError
 from sbtrpo.nets.forms import TorchForm
+from sbtrpo.nets.images import Image
+from sbtrpo.nets.network import Design
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.actors import Actor, open_actor
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
@@ -120,8 +122,11 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", 
 
 def policy_from(saved: Mapping[str, Any], config: TrainConfig, device: str | None = None) -> Policy:
     """A policy of its own, with the parameters and statistics of a policy's `state_dict`; on a device if named."""
-    inputs, actions, discrete = saved["params"][1].shape[1], len(saved["params"][-1]), not len(saved["params"][0])
-    policy = Policy(inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete)
+    inputs, actions, discrete = len(saved["normaliser"]["mean"]), len(saved["params"][-1]), not len(saved["params"][0])
+    design = Design.of(config, Image.from_dict(saved["image"]) if config.network == "cnn" else None)
+    policy = Policy(
+        inputs, actions, config.hidden, torch.Generator(), device or "cpu", discrete=discrete, design=design
+    )
     if device is not None:
         policy.use(TorchForm(device))
     check_form({**saved, "action": {}}, policy.state_dict(), "policy")  # of which only the run knows the form

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from sbtrpo.files import check_writable, write_atomically
+from sbtrpo.nets.images import KERNEL, PADDING, STRIDE, Image
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.actors import DESCRIPTION
 from sbtrpo.runs.evaluation import load_policy
@@ -115,11 +116,20 @@ class Network(torch.nn.Module):
         for name, bound in zip(("low", "high"), policy.bounds("float32"), strict=True):
             self.register_buffer(name, torch.as_tensor(bound))
         weights = [tensor.detach().cpu().clone() for tensor in policy.params[1:]]
-        layers: list[torch.nn.Module] = []
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
-            layer.weight, layer.bias = torch.nn.Parameter(weight, False), torch.nn.Parameter(bias, False)
-            layers += [layer, torch.nn.Tanh()]
+        image, activation = policy.design.image, policy.design.function.module
+        convolutions = 0 if image is None else len(image.layers)
+        layers: list[torch.nn.Module] = [] if image is None else [Planes(image)]
+        for k, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+            layer: Any
+            if k < convolutions:
+                kernels = weight.reshape(len(weight), -1, KERNEL, KERNEL)
+                layer = torch.nn.Conv2d(kernels.shape[1], len(kernels), KERNEL, STRIDE, PADDING)
+                layer.weight = torch.nn.Parameter(kernels, False)
+            else:
+                layer = torch.nn.Linear(weight.shape[1], len(weight))
+                layer.weight = torch.nn.Parameter(weight, False)
+            layer.bias = torch.nn.Parameter(bias, False)
+            layers += [layer, activation(), *([torch.nn.Flatten()] if k == convolutions - 1 else [])]
         self.layers = torch.nn.Sequential(*layers[:-1])
 
     def forward(self, observation: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -136,6 +146,18 @@ class Network(torch.nn.Module):
         action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
         action = self.low + (action + 1) * (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action, self.low), self.high).reshape(-1, *self.shape)
+
+
+class Planes(torch.nn.Module):
+    """Images in rows, (batch, size), as convolutions take them."""
+
+    def __init__(self, image: Image) -> None:
+        super().__init__()
+        self.image = image
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, height, width)"""
+        return self.image.planes(x)
 
 
 def to_torchscript(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> bytes:
@@ -166,13 +188,29 @@ def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> by
     ]
     last = "normalised"
     weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
+    image = policy.design.image
+    convolutions = 0 if image is None else len(image.layers)
+    if image is not None:
+        constants["image"] = np.array([-1, *image.shape_in_rows], np.int64)
+        nodes.append(helper.make_node("Reshape", [last, "image"], ["pixels"]))
+        nodes.append(helper.make_node("Transpose", ["pixels"], ["planes"], perm=image.to_planes))
+        last = "planes"
     for k, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+        names = [last, f"weight{k}", f"bias{k}"]
+        if k < convolutions:
+            weight = weight.reshape(len(weight), -1, KERNEL, KERNEL)
+            sides = {"kernel_shape": [KERNEL] * 2, "strides": [STRIDE] * 2, "pads": [PADDING] * 4}
+            nodes.append(helper.make_node("Conv", names, [f"layer{k}"], **sides))
+        else:
+            nodes.append(helper.make_node("Gemm", names, [f"layer{k}"], transB=1))
         constants |= {f"weight{k}": weight, f"bias{k}": bias}
-        nodes.append(helper.make_node("Gemm", [last, f"weight{k}", f"bias{k}"], [f"layer{k}"], transB=1))
         last = f"layer{k}"
         if 2 * k + 2 < len(weights):
-            nodes.append(helper.make_node("Tanh", [last], [f"hidden{k}"]))
+            nodes.append(helper.make_node(policy.design.function.onnx, [last], [f"hidden{k}"]))
             last = f"hidden{k}"
+        if k == convolutions - 1:
+            nodes.append(helper.make_node("Flatten", [last], ["features"]))
+            last = "features"
     nodes += _onnx_head(helper, last, policy, deterministic, constants)
     inputs = [helper.make_tensor_value_info("observation", kinds.DOUBLE, ["batch", size])]
     if not deterministic:

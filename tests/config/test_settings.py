@@ -27,7 +27,7 @@ def another(item: Declared, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
-        words = ("corrected", "gae", "mc", "exact", "sum_over_dims", "apart", "cpu")
+        words = ("corrected", "gae", "mc", "exact", "sum_over_dims", "apart", "cpu", "relu", "cnn", "orthogonal")
         return next(word for word in words if word != value and _allowed(item, word))
     if isinstance(value, tuple):
         return (*value, value[0])

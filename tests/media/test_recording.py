@@ -187,6 +187,24 @@ def test_a_cost_between_two_pictures_is_red_in_the_next_and_for_a_while() -> Non
     assert reds[6] == {-1, 2}
 
 
+def test_a_violation_is_written_into_the_picture_and_stays_on_the_course() -> None:
+    """Whatever caused the cost: no object is named here, as with a fault."""
+    episode, timing = take({}, length=12), Timing(every=1, fps=5)  # 0.2 seconds are one picture
+    for shot in episode[4:]:
+        shot.cost = 1.0
+    grey = np.full((480, 640, 3), 128, np.uint8)
+    renderer = SimpleNamespace(width=640, height=480, draw=lambda *_: grey)
+    film = Film(renderer, [[episode]], ["sb-trpo"], "a task", timing)  # type: ignore[arg-type]
+    pictures = list(film.frames())[: len(episode)]
+    red = [(picture[..., 0] > 180) & (picture[..., 1] < 40) for picture in pictures]
+    top = film._title
+    marks = [mark[top + 10 : top + 80, 10:160].sum() > 500 for mark in red]
+    assert marks == [k == 4 for k in range(12)]
+    course = [mark[top + 481, int(3.2 / 11 * 640) : int(3.8 / 11 * 640)].all() for mark in red]
+    assert course == [k >= 4 for k in range(12)]
+    assert not red[-1][top + 481, int(5 / 11 * 640) :].any()
+
+
 @pytest.mark.parametrize("width", [320, 640])
 def test_long_lines_are_written_smaller_until_they_fit(width: int) -> None:
     heading, caption = "SafetyHalfCheetahVelocity-v1, sampled actions, 2 times real time", f"cppo_pid ({'a' * 40})"

@@ -24,6 +24,8 @@ FORMS = (
 """What `step` may return."""
 MOST_COMBINATIONS = 1024
 """Of choices that are made at once: each is an output of the policy."""
+LEAST_SIDE = 8
+"""Of an image, in pixels."""
 
 
 class UnfitEnvironment(ValueError):  # noqa: N818
@@ -103,6 +105,20 @@ def _parts(space: spaces.Space[Any], name: str = "") -> Iterator[str]:
         return
     one_hot = " one-hot" if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else ""
     yield f"{name or 'all'} ({spaces.flatdim(space)}{one_hot})"
+
+
+def image_shape(space: spaces.Space[Any]) -> tuple[int, ...] | None:
+    """The shape of observations that are images of at least 8 x 8 pixels, with channels first, last or none; or None.
+
+    >>> image_shape(spaces.Box(0, 255, (64, 64, 3), np.uint8)), image_shape(spaces.Box(-1, 1, (9, 9)))
+    ((64, 64, 3), None)
+    """
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+        return None
+    if len(space.shape) == 2:  # of other numbers than bytes it may be any matrix
+        return space.shape if space.dtype == np.uint8 and min(space.shape) >= LEAST_SIDE else None
+    first, second, third = space.shape
+    return space.shape if second >= LEAST_SIDE and max(first, third) >= LEAST_SIDE else None
 
 
 def _is_vector(space: spaces.Space[Any]) -> bool:

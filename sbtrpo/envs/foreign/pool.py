@@ -69,6 +69,8 @@ class ForeignTask:
     observation_size: int
     cost_names: tuple[str, ...]
     observation_slices: dict[str, slice]
+    image: tuple[int, ...] | None
+    """The shape of observations, where they are images."""
 
 
 class EnvPool:
@@ -126,7 +128,7 @@ class EnvPool:
         """What becomes of its spaces, in words."""
         size = interface.observation_space.shape[0]
         self._costs = interface.costs
-        self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)})
+        self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)}, interface.image)
         self.faults = 0
         """Worlds that failed and were reset, since the pool was made."""
         self.last_error = ""

@@ -19,6 +19,7 @@ from sbtrpo.envs.foreign.environment import (
     flat_action_space,
     flat_observation_space,
     flattened,
+    image_shape,
     make_environment,
     number,
     one_line,
@@ -72,6 +73,7 @@ class Tryout:
             return list(self.findings.values())
         for note in flattened(env.observation_space, env.action_space):
             self.add(note, "note", note)
+        self._inspect_images(env.observation_space)
         if limit is None:
             self.add(
                 "limit", "error", "there is no time limit: episodes may never end",
@@ -207,6 +209,21 @@ class Tryout:
         else:
             reason, remedy = f"came first {when}, and is not read", "give every cost component in every step"
         self.add("unread", "warning", f'info["{unread[0]}"] {reason}', remedy)
+
+    def _inspect_images(self, space: spaces.Space[Any]) -> None:
+        """Say what becomes of images."""
+        if shape := image_shape(space):
+            self.add(
+                "image", "warning", f"observations are images of {shape}, and flattened every pixel stands by itself",
+                "train with --network cnn",
+            )  # fmt: skip
+        elif isinstance(space, spaces.Dict | spaces.Tuple):
+            parts = space.values() if isinstance(space, spaces.Dict) else space
+            if shape := next(filter(None, map(image_shape, parts)), None):
+                self.add(
+                    "image", "warning", f"a part of the observation is an image of {shape}, which is flattened",
+                    "make the image the whole observation, and train with --network cnn",
+                )  # fmt: skip
 
     def _inspect_observation(self, env: Environment, obs: Any, when: str) -> None:
         space = env.observation_space

@@ -19,6 +19,7 @@ from sbtrpo.envs.foreign.environment import (
     flat_action_space,
     flat_observation_space,
     flattened,
+    image_shape,
     make_environment,
     number,
     one_line,
@@ -42,6 +43,8 @@ class Interface:
     """As the environment itself does: of any shape and precision, or a choice that counts from anywhere."""
     costs: CostReader
     episode_length: int | None
+    image: tuple[int, ...] | None = None
+    """The shape of observations, where they are images."""
     notes: tuple[str, ...] = ()
     """What becomes of its spaces."""
 
@@ -84,9 +87,11 @@ class World:
         except Exception as error:
             raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}").because(error) from error
         costs = cost_reader(self.task, self.env, cost, info)
-        taken = env_action_space(self.task, space)
+        taken, image = env_action_space(self.task, space), image_shape(self.env.observation_space)
         notes = tuple(flattened(self.env.observation_space, space))
-        return Interface(self.observation_space, self.action_space, taken, costs, time_limit(self.env), notes=notes)
+        return Interface(
+            self.observation_space, self.action_space, taken, costs, time_limit(self.env), image=image, notes=notes
+        )
 
     def to_environment(self, action: NDArray[Any]) -> Any:
         """A flat action in the environment's own form."""

@@ -80,6 +80,8 @@ def test_what_makes_training_impossible_is_an_error(what: str, said: str, remedy
         ("bounds", "leaves its bounds: entry 0 is", "correct the observation space"),
         ("dtype", "is float64, but the space is float32", "correct the observation space"),
         ("unseeded", "reset does not respect its seed", "draw every random number from self.np_random"),
+        ("lamp", "observations are images of (8, 8, 1), and flattened every pixel", "train with --network cnn"),
+        ("lamp within", "a part of the observation is an image of (8, 8, 1)", "make the image the whole observation"),
         ("rooms", "steps with random actions cost something", "see that a cost of 0 is possible"),
     ],
 )

@@ -163,6 +163,32 @@ class Levers(gymnasium.Env[Any, Any]):
         return np.full((40, 60, 3), (self.t, *self.levers), np.uint8)
 
 
+class Lamp(gymnasium.Env[Any, Any]):
+    """A lamp shines in one half of a dim picture; naming its side is rewarded, and the left answer costs."""
+
+    def __init__(self, form: str = "image") -> None:
+        picture: spaces.Box = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+        if form == "unbounded":
+            picture = spaces.Box(-np.inf, np.inf, (8, 8, 1), np.float32)
+        self.form, self.action_space = form, spaces.Discrete(2)
+        self.observation_space = spaces.Dict({"lamp": picture}) if form == "within" else picture
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == self.side)
+        return self._observe(), reward, False, False, {"cost": float(action == 0)}
+
+    def _observe(self) -> Any:
+        self.side = int(self.np_random.integers(2))
+        picture = self.np_random.integers(0, 100, (8, 8, 1)).astype(self.observation_space.dtype or np.uint8)
+        row, column = self.np_random.integers(0, 7), self.np_random.integers(0, 3) + 4 * self.side
+        picture[row : row + 2, column : column + 2] = 255
+        return {"lamp": picture} if self.form == "within" else picture
+
+
 class Odd(Walk):
     """A walk with other faults, which concern its spaces, its numbers and its randomness."""
 
@@ -326,6 +352,9 @@ _register("Endless", "Walk", limit=None)
 _register("Rooms", "Rooms")
 _register("Levers", "Levers")
 _register("Matrix", "Matrix")
+_register("Lamp", "Lamp")
+_register("LampWithin", "Lamp", form="within")
+_register("LampUnbounded", "Lamp", form="unbounded")
 _register("Cliff", "Cliff", limit=40)
 _register("Tired", "Tired")
 _register("SixCosts", "Costly", form="vector", six=True)
