@@ -113,7 +113,7 @@ class Plan:
         plan.runs()
         return plan
 
-    def only_run(self, chosen: Mapping[str, str], flags: Collection[str]) -> TrainConfig:
+    def only_run(self, chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
         """The one run that is left, the seed aside, of those with these settings, and of `flags` others.
 
         Where no run has such a setting, all get it. Of several seeds the run has the first.
@@ -121,7 +121,7 @@ class Plan:
         runs = self.runs()
         for name, value in chosen.items():
             wanted = catalogue.method(value).name if name == "algo" else value
-            runs = [run for run in runs if getattr(run, name) == wanted] or [
+            runs = [run for run in runs if run.get(name) == wanted] or [
                 concerning({**run.given, name: value}) for run in runs
             ]
         if several := [name for name in telling_apart(runs) if name not in flags]:
@@ -248,13 +248,10 @@ def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[st
                 raise ValueError(f"num_seeds must be one number, at least 1, got {value}")
             axes[name] = (value,)
             continue
-        if name == ENV_KWARGS:
-            axes[name] = tuple(env_kwargs_axis(value))
-            continue
-        values = _values(known[name], value)
+        values = env_kwargs_axis(value) if name == ENV_KWARGS else _values(known[name], value)
         if not values:
             raise ValueError(f"{given} is an empty list; name at least one value, or leave it out")
-        axes[name] = tuple(known[name].checked(item) for item in values)
+        axes[name] = tuple(values if name == ENV_KWARGS else map(known[name].checked, values))
     return axes
 
 

@@ -61,7 +61,8 @@ def train_settings(arguments: Sequence[str]) -> type:
     if chosen.get("fidelity") not in (None, "paper", "corrected"):
         del chosen["fidelity"]  # refused below, with the others
     flags = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in arguments if flag[:2] == "--"]
-    base = base_config(words_after(arguments, "--config"), chosen, flags)
+    kwargs = words_after(arguments, f"--{ENV_KWARGS.replace('_', '-')}")
+    base = base_config(words_after(arguments, "--config"), chosen | ({ENV_KWARGS: kwargs} if kwargs else {}), flags)
     entry = catalogue.method(base.algo)
     known, usual = all_settings(entry), base.settings()
     for name in flags:
@@ -71,14 +72,14 @@ def train_settings(arguments: Sequence[str]) -> type:
     return _dataclass("Settings", fields | {ENV_KWARGS: KWARGS}, base=base)
 
 
-def base_config(files: Sequence[str], chosen: Mapping[str, str], flags: Collection[str]) -> TrainConfig:
-    """The run of a file of settings, or the default one, with a task, a method and a fidelity chosen beside it.
+def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
+    """The run of a file of settings, or the default one, with what is chosen beside it: task, method, fidelity.
 
     Of another task, method or fidelity the defaults are others: what the file has by default is not kept.
 
     Args:
         files: that were named; the last one counts.
-        chosen: values of the three.
+        chosen: values of the three, and keyword arguments of an environment.
         flags: the settings that the command line gives values to.
     """
     from sbtrpo.benchmark.plan import Plan, is_plan

@@ -50,7 +50,7 @@ BUILT_IN = {
 """Every method of this package, in the order of the paper's table, and where it is in `sbtrpo.algorithms`."""
 RESERVED = (
     "num_seeds", "out", "quiet", "wandb", "config", "tasks", "algos", "seeds", "group", "method", "given", "help",
-    "plan", "settings", "workers", "pack", "retries", "launcher", "address", "dry_run",
+    "plan", "settings", "workers", "pack", "retries", "launcher", "address", "dry_run", "env_kwargs", "base",
 )  # fmt: skip
 """Names that plans and commands use themselves."""
 

@@ -88,7 +88,7 @@ def with_env_kwargs(task: str, given: Mapping[str, Any] | Iterable[str]) -> str:
     'my_package:MyEnv-v0?difficulty=2&hard=true&map=maze'
     """
     name, kwargs = env_kwargs(task)
-    kwargs |= given if isinstance(given, Mapping) else dict(map(_split, given))
+    kwargs |= _pairs(given)
     if not kwargs:
         return task
     if not is_foreign(name):
@@ -108,12 +108,17 @@ def env_kwargs_axis(given: Any) -> list[dict[str, Any]]:
     if isinstance(given, list | tuple) and all(isinstance(item, Mapping) for item in given):
         return [kwargs for item in given for kwargs in env_kwargs_axis(item)]
     values: dict[str, list[Any]] = {}
-    if isinstance(given, Mapping):
-        values = {key: value if isinstance(value, list) else [value] for key, value in given.items()}
-    else:
-        for key, value in map(_split, [given] if isinstance(given, str) else given):
-            values.setdefault(key, []).append(value)
+    for key, value in _pairs(given):
+        values.setdefault(key, []).extend(value if isinstance(given, Mapping) and isinstance(value, list) else [value])
     return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+
+
+def _pairs(given: Any) -> list[tuple[str, Any]]:
+    """Names and values, of a table or of words."""
+    if isinstance(given, Mapping):
+        return list(given.items())
+    words = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    return list(map(_split, words))
 
 
 def _split(argument: Any) -> tuple[str, Any]:

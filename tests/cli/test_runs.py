@@ -125,8 +125,39 @@ def test_a_plan_of_several_runs_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("content", "flags", "expected"),
+    [
+        ("task = 'my:Env'\nenv_kwargs = { level = 2, map = 'maze' }", [], "my:Env?level=2&map=maze"),
+        (
+            "task = 'my:Env'\n[env_kwargs]\nlevel = 2",
+            ["--env-kwargs", "level=3", "map=maze"],
+            "my:Env?level=3&map=maze",
+        ),
+        ("task = 'my:Env?level=1'", ["--env-kwargs", "level=2"], "my:Env?level=2"),
+        ("beta = 0.6", ["--task", "my:Env", "--env-kwargs", "level=2"], "my:Env?level=2"),
+        ("tasks = ['my:Env']\nenv_kwargs = { level = [1, 2] }", ["--env-kwargs", "level=2"], "my:Env?level=2"),
+        (
+            "tasks = ['my:Env', 'my:Other']\nenv_kwargs = ['level=1']",
+            ["--task", "my:Other?level=1"],
+            "my:Other?level=1",
+        ),
+    ],
+)
+def test_keyword_arguments_of_an_environment_come_from_files_and_flags(
+    content: str, flags: list[str], expected: str, tmp_path: Path, trained: list[TrainConfig]
+) -> None:
+    (tmp_path / "mine.toml").write_text(content)
+    assert main(["train", "--config", str(tmp_path / "mine.toml"), *flags]) == 0
+    assert [config.task for config in trained] == [expected]
+
+
+@pytest.mark.parametrize(
     ("content", "sentence"),
     [
+        ("task = 'my:Env'\nenv_kwargs = 3\n", "name=value"),
+        ("env_kwargs = { level = 2 }\n", "environment of your own"),
+        ("tasks = ['my:Env']\nenv_kwargs = 3\n", "name=value"),
+        ("tasks = ['my:Env']\nenv_kwargs = { level = [] }\n", "env_kwargs is an empty list"),
         ("beta = 2\n", "beta must be"),
         ("bata = 0.5\n", "has a setting that sbtrpo does not know: bata"),
         ("beta = \n", "is not TOML"),
