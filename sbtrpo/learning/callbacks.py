@@ -113,7 +113,10 @@ class Run:
         if seed is None:
             seed = int(np.random.SeedSequence(placed.seed, spawn_key=(1,)).generate_state(1)[0])
         policy = policy_from(self.policy.state_dict(), placed, DEVICES.get(placed.engine))
-        return evaluate_policy(policy, placed, episodes, seed, deterministic, placed.threads, engine=placed.engine)
+        stopping = getattr(self.trainer.collector.pool, "stopping", lambda: False)
+        return evaluate_policy(
+            policy, placed, episodes, seed, deterministic, placed.threads, engine=placed.engine, stopping=stopping
+        )
 
     def tell(self, hook: Hook, *what: Any) -> None:
         """Call a method of all callbacks, in their order."""

@@ -243,13 +243,17 @@ def evaluate(
 def evaluate_policy(
     policy: Policy | Actor, config: TrainConfig, episodes: int, seed: int, deterministic: bool = False,
     threads: int = 0, progress: Callable[[int], None] | None = None, engine: str = "cpu",
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Evaluation:  # fmt: skip
-    """The same of a policy that is at hand, on the task and with the constraints of these settings."""
+    """The same of a policy that is at hand, on the task and with the constraints of these settings.
+
+    A world that does not answer is not waited for once somebody is `stopping`.
+    """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     played, faults = play(
         policy, config.task, episodes, seed, deterministic, threads, progress, config.constraints, config.faulted,
-        engine, config.env_timeout,
+        engine, config.env_timeout, stopping,
     )  # fmt: skip
     cut = played.pop("faulted").astype(np.bool_)
     if config.faulted == "apart":
@@ -298,7 +302,7 @@ def _by_itself(costs: NDArray[Any]) -> dict[str, Any]:
 def play(
     policy: Policy | Actor, task: str, episodes: int, seed: int, deterministic: bool, threads: int = 0,
     progress: Callable[[int], None] | None = None, constraints: Sequence[str] = ("sum",), faulted: Faulted = "unsafe",
-    engine: str = "cpu", timeout: float = TIMEOUT,
+    engine: str = "cpu", timeout: float = TIMEOUT, stopping: Callable[[], bool] = lambda: False,
 ) -> tuple[dict[str, NDArray[Any]], int]:  # fmt: skip
     """Whole episodes of a policy: return, cost, length and `faulted` of each, and the number of worlds that failed.
 
@@ -306,7 +310,7 @@ def play(
     count apart, a fault costs 1.
     """
     most = FOREIGN_WORLDS if is_foreign(task) else WORLDS if engine == "cpu" else DEVICE_WORLDS
-    pool = make_pool(task, min(episodes, most), seed, engine=engine, threads=threads, timeout=timeout)
+    pool = make_pool(task, min(episodes, most), seed, engine, threads, timeout=timeout, stopping=stopping)
     chosen = make_constraints(constraints, pool)
     names = [] if chosen.names == ("cost",) else [f"{CONSTRAINT}{name}" for name in chosen.names]
     obs, _ = pool.reset()

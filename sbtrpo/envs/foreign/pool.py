@@ -100,6 +100,7 @@ class EnvPool:
         threads: int = 0,
         episode_length: int | None = None,
         timeout: float = TIMEOUT,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         for name, value, least in (("num_worlds", num_worlds, 1), ("seed", seed, 0), ("threads", threads, 0)):
             if value < least:
@@ -107,7 +108,7 @@ class EnvPool:
         self.num_worlds = n = int(num_worlds)
         self._seed = int(seed)
         self.timeout = float(timeout)
-        self.stopping: Callable[[], bool] = lambda: False
+        self.stopping = stopping
         """Whether somebody wants to stop; asked while a world does not answer."""
         self._workers: list[Worker] = []
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
@@ -359,6 +360,7 @@ def make_env_pool(
     threads: int = 0,
     episode_length: int | None = None,
     timeout: float = TIMEOUT,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> EnvPool:
     """A pool of worlds of a foreign environment.
 
@@ -370,5 +372,6 @@ def make_env_pool(
         threads: worker processes; 0 takes one for each core that this process may use.
         episode_length: the time limit, if not the one that the environment was registered with.
         timeout: seconds after which a process that does not answer is replaced.
+        stopping: whether somebody wants to stop; asked while a process does not answer.
     """
-    return EnvPool(task, num_worlds, seed, threads, episode_length, timeout)
+    return EnvPool(task, num_worlds, seed, threads, episode_length, timeout, stopping)

@@ -13,13 +13,15 @@ from typing import cast
 import numpy as np
 import pytest
 
-from sbtrpo import TrainConfig, cli
+from sbtrpo import Callback, TrainConfig, cli, train
 from sbtrpo.envs.foreign.environment import UnfitEnvironment
 from sbtrpo.envs.foreign.pool import EnvPool, make_env_pool
 from sbtrpo.envs.foreign.workers import Fault
 from sbtrpo.errors import alarms_in_a_line
+from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.folder import RunFolder
 from tests.envs.foreign.test_pool import WALK, name_of, play, pool_of
 from tests.processes import alive
 
@@ -92,6 +94,18 @@ def test_ctrl_c_is_answered_while_a_world_hangs() -> None:
         pool.close()
         assert not any(alive(pid) for pid in pids)
         assert time.monotonic() - began < 60  # and not until the world has slept its ten minutes
+
+
+def test_ctrl_c_is_answered_while_a_world_hangs_in_an_evaluation(tmp_path: Path) -> None:
+    class Impatient(Callback):
+        def on_update(self, run: Run, diagnostics: dict[str, float]) -> None:
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    short = {"num_envs": 1, "threads": 1, "steps_per_epoch": 2, "total_steps": 2}  # worlds hang in their third step
+    config = TrainConfig(task=name_of("hang"), **short, evaluate_every=1, evaluate_episodes=20)
+    with pytest.raises(KeyboardInterrupt, match="did not answer, so that the running epoch is lost"):
+        train(config, tmp_path / "run", quiet=True, callbacks=[Impatient()])
+    assert not RunFolder.open(tmp_path / "run").is_summed_up
 
 
 def test_the_time_that_a_world_is_given_is_a_setting_of_how_a_run_is_done() -> None:
