@@ -18,7 +18,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.errors import UserError
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.evaluation import DEVICES, Evaluation, evaluate_policy, policy_from
+from sbtrpo.runs.evaluation import DEVICES, Evaluation, NoEpisodes, evaluate_policy, policy_from
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.judgement import Merit, merit
 
@@ -145,13 +145,18 @@ class Evaluating(Callback):
     def on_epoch_end(self, run: Run, epoch: Epoch) -> None:
         if run.epoch % self.every:
             return
-        found = run.evaluate(self.episodes)
+        try:
+            found = run.evaluate(self.episodes)
+        except NoEpisodes as error:  # a later policy may do better
+            run.say(f"epoch {run.epoch}: no evaluation on fresh worlds, {error}")
+            return
         run.folder.log_evaluation({"epoch": run.epoch, "steps": epoch.row["steps"], **found.numbers()})
         low, high = found.safety_probability_interval
+        episodes = f"{found.episodes} episode{'s' * (found.episodes > 1)}"
         run.say(
-            f"epoch {run.epoch}, {found.episodes} episodes in fresh worlds: reward {found.reward:z.2f}, cost"
-            f" {found.cost:z.2f}, safety probability {found.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}),"
-            f" safe reward {found.safe_reward:z.2f}"
+            f"epoch {run.epoch}, {episodes} in fresh worlds: reward {found.reward:z.2f}, cost {found.cost:z.2f}, safety"
+            f" probability {found.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}), safe reward"
+            f" {found.safe_reward:z.2f}"
         )
         run.tell("on_evaluation", found)
 

@@ -40,6 +40,10 @@ PATIENCE = 50
 """Steps on a device between two looks at what they led to."""
 
 
+class NoEpisodes(UserError):  # noqa: N818
+    """Faults have left no episode that counts."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The result of many episodes."""
@@ -258,7 +262,7 @@ def evaluate_policy(
     cut = played.pop("faulted").astype(np.bool_)
     if config.faulted == "apart":
         if cut.all():
-            raise UserError(
+            raise NoEpisodes(
                 f"all {episodes} episodes were cut by faults, so that apart from them none is left; mend the"
                 " environment, or let them count as unsafe (faulted=unsafe)"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from sbtrpo import Callback, EarlyStopping, TrainConfig
 from sbtrpo.benchmark.pack import train_pack
 from sbtrpo.benchmark.states import LOG, is_done
 from sbtrpo.cli.app import main
+from sbtrpo.envs.foreign.pool import episode_seed
 from sbtrpo.errors import UserError
 from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.recorder import Recorder
@@ -24,6 +26,7 @@ from sbtrpo.learning.training import Epoch
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.evaluation import Evaluation, evaluate
 from sbtrpo.runs.folder import RunFolder
+from tests.envs.foreign.worlds import name_of
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=1_200, hidden=(8,))
 WATCHED = TOY.replace(evaluate_every=2, evaluate_episodes=10)
@@ -60,6 +63,16 @@ class Listener(Callback):
     def on_stop(self, run: Run) -> None:
         assert run.folder.last_epoch == run.epoch
         self.heard.append(("stop", run.epoch))
+
+
+class Heard(Callback):
+    """Notes what evaluations say of faults."""
+
+    def __init__(self) -> None:
+        self.faulted: list[int] = []
+
+    def on_evaluation(self, run: Run, evaluation: Evaluation) -> None:
+        self.faulted.append(evaluation.faulted_episodes)
 
 
 class StopAt(Callback):
@@ -180,6 +193,30 @@ def test_a_run_on_the_physics_engine_is_evaluated_too(tmp_path: Path) -> None:
     rows = RunFolder.open(run).evaluations()
     assert rows["epoch"].tolist() == [1, 2]
     assert {"cost_hazards", "safety_hazards"} <= rows.keys()
+
+
+@pytest.mark.filterwarnings("ignore::sbtrpo.errors.Alarm")
+@pytest.mark.parametrize("faulted", ["unsafe", "apart"])
+def test_an_evaluation_of_which_faults_leave_nothing_does_not_end_the_run(faulted: str, tmp_path: Path) -> None:
+    """The environment raises in every second episode, and among them is the only one of these evaluations."""
+    worlds = (np.random.SeedSequence(seed, spawn_key=(1,)).generate_state(1)[0] for seed in itertools.count())
+    seed = next(seed for seed, first in enumerate(worlds) if episode_seed(int(first), 0, 0) % 2 == 0)
+    small = {"num_envs": 2, "threads": 1, "steps_per_epoch": 100, "total_steps": 200, "hidden": (8,)}
+    config = TrainConfig(task=name_of("raise"), seed=seed, faulted=faulted, **small)
+    listener = Heard()
+    run = sbtrpo.train(
+        config.replace(evaluate_every=1, evaluate_episodes=1), tmp_path / "run", quiet=True, callbacks=[listener]
+    )
+    folder = RunFolder.open(run)
+    assert folder.metrics()["faulted_episodes"].min() > 0
+    if faulted == "apart":
+        assert not folder.evaluations()
+        assert not listener.faulted
+    else:
+        assert folder.evaluations()["faulted_episodes"].tolist() == listener.faulted == [1, 1]
+        assert folder.evaluations()["safety_probability"].tolist() == [0, 0]
+    plain = sbtrpo.train(config, tmp_path / "plain", quiet=True)
+    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ CORRIDOR: dict[str, Any] = {"task": "ToyCorridor-v0", "num_envs": 4, "steps_per_
 LAMP: dict[str, Any] = {
     "task": name_of("lamp"), "network": "cnn", "num_envs": 4, "threads": 1, "steps_per_epoch": 400, "total_steps": 2400,
 }  # fmt: skip
+FORMATS: list[Literal["onnx", "torchscript"]] = ["onnx", "torchscript"]
 OTHERS: list[dict[str, Any]] = [
     {"activation": "relu", "initialisation": "orthogonal"},
     {"activation": "elu", "normalise_observations": False, "algo": "ppo_lag"},
@@ -81,6 +82,40 @@ def test_a_cnn_learns_from_pictures(algo: str, settings: dict[str, Any], tmp_pat
     shutil.rmtree(run / "checkpoints" / "epoch-000006")
     resume(run, quiet=True)
     assert len(RunFolder.open(run).metrics()["reward"]) == 6
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**LAMP, "total_steps": 800, "hidden": (8,), "advantage": "mc"},
+        {
+            **LAMP,
+            "total_steps": 800,
+            "task": name_of("levers"),
+            "network": "mlp",
+            "env_kwargs": {"tilt": 0.5},
+            **OTHERS[0],
+        },
+        *(CORRIDOR | other for other in OTHERS),
+    ],
+    ids=["cnn", "levers", "relu", "elu", "narrow"],
+)
+def test_whatever_the_design_evaluations_and_exported_files_do_what_the_policy_does(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    config = TrainConfig(**settings)
+    plain = train(config, tmp_path / "plain", quiet=True)
+    run = train(config.replace(evaluate_every=1, evaluate_episodes=4), tmp_path / "run", quiet=True)
+    assert (run / "metrics.csv").read_bytes() == (plain / "metrics.csv").read_bytes()
+    rows = RunFolder.open(run).evaluations()
+    seed = int(np.random.SeedSequence(config.seed, spawn_key=(1,)).generate_state(1)[0])
+    last = evaluate(run, episodes=4, seed=seed, threads=1).numbers()
+    assert {name: values[-1] for name, values in rows.items() if name in last} == last
+    ours = evaluate(run, episodes=4, deterministic=True, threads=1)
+    for format in FORMATS:
+        theirs = evaluate(export(run, format), episodes=4, threads=1, task=config.task)
+        np.testing.assert_allclose([theirs.reward, theirs.cost], [ours.reward, ours.cost], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
