@@ -38,7 +38,7 @@ class Failure:
     def read(cls, run: Path) -> Failure | None:
         """The failure noted in the run's folder; None if there is none."""
         try:
-            content: dict[str, Any] = json.loads((run / FAILURE).read_text())
+            content: dict[str, Any] = json.loads((run / FAILURE).read_bytes())
             return cls(str(content["error"]), int(content["attempts"]))
         except (FileNotFoundError, ValueError, KeyError):
             return None
@@ -66,7 +66,7 @@ def state(run: Path, config: TrainConfig) -> State:
 def is_done(run: Path, config: TrainConfig) -> bool:
     """Whether the run's summary tells of all its epochs."""
     try:
-        summary = json.loads((run / "summary.json").read_text())
+        summary = json.loads((run / "summary.json").read_bytes())
         return int(summary["epochs"]) >= config.epochs
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return False

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
+from sbtrpo.cli.streams import print_anything
 from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
@@ -446,6 +447,7 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    print_anything()
     try:
         with alarms_in_a_line():
             return _main(args)
