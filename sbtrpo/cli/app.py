@@ -190,7 +190,7 @@ def benchmark(
     """Train a grid of tasks, algorithms, settings and seeds; what is finished is skipped, what stopped goes on.
 
     Args:
-        plan: a file such as plans/smoke.toml; the settings below override it, or make the grid without one.
+        plan: a file, or main, smoke and other names; the settings below override it, or make the grid without one.
         settings: of the runs; one that is given several values is an axis of the grid.
         out: the folder of the runs.
         workers: processes at once; one for each core if left out.
