@@ -9,6 +9,8 @@ from sbtrpo.envs.gym import register_gymnasium
 
 __version__ = "0.1.0"
 __all__ = [
+    "Callback",
+    "EarlyStopping",
     "Pool",
     "TrainConfig",
     "__version__",
@@ -23,10 +25,13 @@ __all__ = [
 if TYPE_CHECKING:
     from sbtrpo.config import TrainConfig
     from sbtrpo.envs import Pool, make_pool, task_ids
+    from sbtrpo.learning.callbacks import Callback, EarlyStopping
     from sbtrpo.learning.training import resume, train
     from sbtrpo.runs.evaluation import evaluate, load_policy
 else:
     _LATER = {
+        "Callback": "learning.callbacks",
+        "EarlyStopping": "learning.callbacks",
         "Pool": "envs",
         "TrainConfig": "config",
         "evaluate": "runs.evaluation",

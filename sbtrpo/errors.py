@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import sys
 import traceback
 import warnings
@@ -11,13 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+BETWEEN = (__name__, "gymnasium", "importlib")
+"""Modules in whose folders a user's code is called."""
+LONGEST_TRACE = 4000
+"""Letters of a traceback that are shown: its end."""
+
 
 class UserError(Exception):
     """An error whose message is one sentence that says what to do."""
 
 
 class Alarm(RuntimeWarning):
-    """What a user must not overlook, in a sentence."""
+    """What a user must not overlook, in a sentence; a traceback may stand in the lines below it."""
 
 
 @contextlib.contextmanager
@@ -27,7 +33,9 @@ def alarms_in_a_line() -> Iterator[None]:
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **where: Any) -> None:
         if issubclass(category, Alarm):
-            print("sbtrpo: WARNING:", sentence(message, 1500).removeprefix("WARNING: "), file=sys.stderr, flush=True)
+            words, _, trace = str(message).partition("\n")
+            line = f"sbtrpo: WARNING: {sentence(words, 1500).removeprefix('WARNING: ')}"
+            print(line, *filter(None, [trace]), sep="\n", file=sys.stderr, flush=True)
         else:
             usual(message, category, *place, **where)
 
@@ -52,6 +60,16 @@ def in_a_sentence(error: Exception) -> str:
             " go on with `sbtrpo resume` where a run had begun"
         )
     return sentence(error, 1500) or type(error).__name__
+
+
+def users_traceback(error: BaseException) -> str:
+    """The way of an error through a user's code, from where that was called."""
+    told = traceback.TracebackException.from_exception(error)
+    between = tuple(str(Path(sys.modules[name].__file__ or "").parent) for name in BETWEEN if name in sys.modules)
+    frames = list(itertools.dropwhile(lambda frame: frame.filename.startswith(between), told.stack))
+    told.stack = traceback.StackSummary.from_list(frames or told.stack)
+    text = "".join(told.format()).rstrip()
+    return text if len(text) <= LONGEST_TRACE else f"...{text[-LONGEST_TRACE:]}"
 
 
 def where_raised(error: BaseException) -> str:

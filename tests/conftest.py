@@ -32,7 +32,7 @@ def _one_picture_for_all_runs() -> Iterator[None]:
 
     picture = functools.cache(lambda: curves.curves_png({}, "a run"))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(folder, "curves_png", lambda metrics, title: picture())
+        patched.setattr(folder, "curves_png", lambda *_: picture())
         yield
 
 

@@ -45,6 +45,11 @@ class C3POSettings(P3OSettings, SeparateCritics):
     )
     """The clipping of the policy's gradient counts the critics' last one; paper: yes."""
 
+    @override
+    def scheduled(self, progress: float) -> dict[str, float]:
+        penalty = self.penalty * (self.penalty_start + (1 - self.penalty_start) * progress)
+        return {**super().scheduled(progress), "penalty": penalty}
+
 
 class C3PO(P3O[C3POSettings]):
     """P3O with another hinge, and critics on their own."""
@@ -62,7 +67,7 @@ class C3PO(P3O[C3POSettings]):
         (cost,) = costs
         c = self.settings
         room = c.limit - cost
-        weight = c.penalty * (c.penalty_start + (1 - c.penalty_start) * progress)
+        weight = c.scheduled(progress)["penalty"]
         return Hinge(weight=weight, offset=-min(room, c.omega * room), report={"penalty": weight})
 
     @override

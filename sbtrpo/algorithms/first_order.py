@@ -52,6 +52,10 @@ class FirstOrderSettings(MethodSettings):
     max_grad_norm: float = setting(40.0, above=0)
     """Bound on the norm of the gradients that are clipped together."""
 
+    @override
+    def scheduled(self, progress: float) -> dict[str, float]:
+        return {"learning_rate": self.learning_rate * (1 - progress)}
+
 
 F = TypeVar("F", bound=FirstOrderSettings)
 
@@ -149,7 +153,7 @@ class FirstOrderMethod(Method[F]):
         actor.load(self.policy)
         before, theta = self.start(batch), actor.flat()
         samples = replace(before.samples)
-        rate = self.settings.learning_rate * (1 - progress)
+        rate = self.settings.scheduled(progress)["learning_rate"]
         with self.form.calm():
             fixed = self.prepare(samples, costs, progress)
             facts = fixed.report | self.passes(samples, rate, fixed)

@@ -153,9 +153,9 @@ class Actor:
     """The policy for minibatches: log standard deviations and network in one vector."""
 
     def __init__(self, policy: Policy, form: Form) -> None:
-        sizes = [policy.params[1].shape[1], *(bias.shape[0] for bias in policy.params[2::2])]
+        sizes = [policy.observation_size, *policy.hidden, policy.head.outputs]
         self.form, self.head, self.spreads = form, policy.head, policy.head.spreads
-        self.stack = form.stack(1, sizes, extra=self.spreads)
+        self.stack, self._network = form.stack(1, sizes, self.spreads, policy.design), policy.network
         self.adam = form.adam(len(self.stack.theta))
         self.outputs = form.zeros((0, self.head.outputs))
         """The network's, when `kl_from` was last asked: (n, outputs)."""
@@ -212,10 +212,7 @@ class Actor:
     def see_with_graph(self, rows: Samples, reference_log_std: Array, fixed: Any = None) -> Minibatch:
         """The same as functions of `leaves` that autograd differentiates."""
         log_std, *layers = self.leaves
-        x = rows.obs
-        for weight, bias in zip(layers[:-2:2], layers[1:-2:2], strict=True):
-            x = torch.tanh(torch.addmm(bias, x, weight))
-        outputs = torch.addmm(layers[-1], x, layers[-2])
+        outputs = self._network([leaf[0] if k % 2 else leaf.T for k, leaf in enumerate(layers)])(rows.obs)
         return Minibatch(self, rows, (outputs.double(), log_std.double()), reference_log_std, fixed)
 
     @functools.cached_property

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.trust_region import Solution, TrustRegion, TrustRegionSettings, conjugate_gradient
-from sbtrpo.nets.linearised import LinearisedTogether
+from sbtrpo.nets.linearised import Linearised, LinearisedTogether
 from sbtrpo.nets.network import unflatten
 from sbtrpo.nets.policies import networks
 
@@ -83,7 +83,7 @@ class Try(Request):
             )
             advantages = torch.stack([batch.advantages[:, rows] for batch in batches])
             before = torch.stack([region.chunks.output[rows] for region in regions])
-            outputs = networks(params[1:], obs)
+            outputs = networks(params[1:], obs, regions[0].policy.design.function)
             ratio = torch.exp(head.log_prob(torch, outputs, log_std, action) - log_prob)
             kl = head.kl(torch, (before, old_log_std), (outputs, log_std)).mean(dim=1) * scale
             surrogates = (advantages * ratio[:, None]).mean(dim=2)
@@ -139,7 +139,7 @@ def _side_by_side(params: Sequence[Sequence[Tensor]]) -> list[Tensor]:
 def _product(regions: Sequence[TrustRegion]) -> Callable[[Tensor], Tensor]:
     """(F + damping I) v of each region for each of its vectors: (L, K, P) -> (L, K, P); see `TrustRegion.fisher`."""
     pairs = zip(*(region.chunks for region in regions), strict=True)
-    chunks = [LinearisedTogether([network for _, network in pair]) for pair in pairs]
+    chunks = [LinearisedTogether([cast(Linearised, network) for _, network in pair]) for pair in pairs]
     log_std, like, head = torch.stack([r.log_std for r in regions]), regions[0].policy.params, regions[0].head
     damping = log_std.new_tensor([region.damping for region in regions])[:, None, None]
     kl_scale = log_std.new_tensor([region.kl_scale for region in regions])[:, None, None]

@@ -25,8 +25,8 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
 from sbtrpo.nets.forms import minibatch_form, rows_per_minibatch
-from sbtrpo.nets.linearised import Linearised, LinearisedChunks
-from sbtrpo.nets.network import MLP, flatten, unflatten
+from sbtrpo.nets.linearised import AnyLinearised, LinearisedChunks
+from sbtrpo.nets.network import flatten, unflatten
 from sbtrpo.nets.policy import Policy
 
 KLReduction = Literal["mean_over_dims", "sum_over_dims"]
@@ -81,7 +81,7 @@ class TrustRegion:
         # Copies: chunks that are not kept are linearised at θ, also after the policy has moved on.
         log_std, *network = (tensor.clone() for tensor in policy.params)
         self.log_std, self.head = log_std, policy.head
-        self.chunks = LinearisedChunks(MLP(network), batch.obs)
+        self.chunks = LinearisedChunks(policy.network(network), batch.obs)
         # The published code averages the KL over action dimensions, too: a target of δ is then m·δ in truth.
         self.kl_scale = 1 / self.head.dimensions if kl_reduction == "mean_over_dims" else 1.0
 
@@ -100,7 +100,7 @@ class TrustRegion:
         """∇ mean(ρ A) for each row A of the advantages (K, B): (K, P)."""
         batch = self.batch
 
-        def of_chunk(rows: slice, network: Linearised) -> Tensor:
+        def of_chunk(rows: slice, network: AnyLinearised) -> Tensor:
             in_outputs, in_log_std = self.head.score(torch, network.output, self.log_std, batch.action[rows])
             weight = advantages[:, rows] / len(batch.obs)
             return torch.cat([weight @ in_log_std, network.pullback(in_outputs.T[:, None, :] * weight)], dim=1)
@@ -111,7 +111,7 @@ class TrustRegion:
         """(F + damping I) v for each of the vectors: (K, P) -> (K, P)."""
         tangents = [torch.stack(v) for v in zip(*(unflatten(v, self.policy.params) for v in vectors), strict=True)]
 
-        def of_chunk(rows: slice, network: Linearised) -> Tensor:
+        def of_chunk(rows: slice, network: AnyLinearised) -> Tensor:
             change = self.head.metric(torch, network.output, self.log_std, network.pushforward(tangents[1:]))
             change *= self.kl_scale / len(self.batch.obs)
             return network.pullback(change)
@@ -128,7 +128,7 @@ class TrustRegion:
 
         return conjugate_gradient(product, b, settings.cg_iterations, settings.cg_tolerance, settings.cg_epsilon)
 
-    def _sum(self, of_chunk: Callable[[slice, Linearised], Tensor]) -> Tensor:
+    def _sum(self, of_chunk: Callable[[slice, AnyLinearised], Tensor]) -> Tensor:
         return functools.reduce(torch.add, itertools.starmap(of_chunk, self.chunks))
 
     def evaluate(self, theta: Tensor) -> Trial:

@@ -9,6 +9,8 @@ A row is an epoch of a run. Columns are:
 - `method_version`, where runs have different methods that `algo` calls the same, such as versions of a user's file;
 - every other setting that is not the method's default in all runs, by its name (`config_<name>` where metrics.csv has
   that name, too);
+- `fresh_<name>`, the numbers of evaluations.csv, in the rows of epochs after which the policy was evaluated on fresh
+  worlds, where runs have such;
 - everything in metrics.csv and timing.csv; empty where a method has no such number. A run with several constraints has
   `cost_<name>` and `safety_<name>` for each of them.
 """
@@ -33,6 +35,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.columns import (
+    FRESH,
     VERSION,
     ambiguous_labels,
     constraint_metrics,
@@ -40,13 +43,13 @@ from sbtrpo.benchmark.columns import (
     label,
     task_names,
 )
-from sbtrpo.benchmark.states import State, state
+from sbtrpo.benchmark.states import State, finished_epochs, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
-from sbtrpo.runs.folder import EPISODES, read_run
-from sbtrpo.runs.tables import Episodes
+from sbtrpo.runs.folder import EPISODES, EVALUATIONS, read_run
+from sbtrpo.runs.tables import NO_ROWS, Episodes
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
 LAST_EPOCHS = 20
@@ -214,31 +217,37 @@ def _run_table(
     """The rows of one run, whose files must have the digests in `written`; None if it has none."""
     metrics = _read_csv(path / "metrics.csv", written)
     rows = 0 if metrics is None else metrics.num_rows
-    if facts["complete"] and rows < config.epochs:
-        raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {config.epochs} epochs")
+    if facts["complete"] and rows < (epochs := finished_epochs(path)):
+        raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {epochs} epochs")
     if metrics is None:
         return None
     if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
         raise ValueError(f"metrics.csv has no column {missing[0]}")
-    timing = _read_csv(path / "timing.csv", written)
-    if timing is not None:
-        if "epoch" not in timing.column_names:
-            raise ValueError("timing.csv has no column epoch")
-        place = {epoch: k for k, epoch in enumerate(timing["epoch"].to_pylist())}
-        rows_of = [place.get(epoch) for epoch in metrics["epoch"].to_pylist()]
-        timing = timing.take(pyarrow.array(rows_of, pyarrow.int64()))  # a run may be going on, or have lost its times
+    timing, fresh = (_beside(metrics, path / name, written) for name in ("timing.csv", EVALUATIONS))
     count = metrics.num_rows
     settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
     # A method of the user's may report a number by the name of a setting.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
     table |= {name: metrics[key] for key, name in names.items()}
-    if timing is not None:
-        table |= {key: timing[key] for key in timing.column_names if key != "epoch"}
+    table |= timing | {f"{FRESH}{key}": values for key, values in fresh.items() if key != "steps"}
     for key in ("epoch", "steps", *_COUNTS):
         if key in table:
             table[key] = pyarrow.compute.cast(table[key], pyarrow.int64(), safe=False)
     return pyarrow.table(table)
+
+
+def _beside(metrics: pyarrow.Table, path: Path, written: Mapping[str, str]) -> dict[str, Any]:
+    """The columns of another table of a run, in the rows of its epochs; empty in those of which it says nothing."""
+    table = _read_csv(path, written)
+    if table is None:
+        return {}
+    if "epoch" not in table.column_names:
+        raise ValueError(f"{path.name} has no column epoch")
+    place = {epoch: k for k, epoch in enumerate(table["epoch"].to_pylist())}
+    rows_of = [place.get(epoch) for epoch in metrics["epoch"].to_pylist()]
+    rows = table.take(pyarrow.array(rows_of, pyarrow.int64()))  # a run may be going on, or have lost a table
+    return {name: rows[name] for name in rows.column_names if name != "epoch"}
 
 
 def _constant(value: Any, count: int) -> pyarrow.Array:
@@ -258,8 +267,9 @@ def _digests(run: Path) -> dict[str, str]:
 
 def _damage(run: Path, written: Mapping[str, str]) -> Iterator[str]:
     """What is wrong with those files of a finished run that its rows can do without."""
-    if "timing.csv" in written and not (run / "timing.csv").exists():
-        yield "timing.csv is missing"
+    for name in ("timing.csv", EVALUATIONS):
+        if written.get(name, NO_ROWS) != NO_ROWS and not (run / name).exists():
+            yield f"{name} is missing"
     then = {name: digest for name, digest in written.items() if name.startswith(f"{EPISODES}/")}
     try:
         now = Episodes(run / EPISODES).part_digests() if then else {}

@@ -11,6 +11,9 @@ from sbtrpo.config import TrainConfig, catalogue
 VERSION = "method_version"
 """The column that tells methods apart that have the same label."""
 
+FRESH = "fresh_"
+"""What the columns of evaluations on fresh worlds begin with."""
+
 
 def constraint_names(columns: Iterable[str]) -> list[str]:
     """The constraints of which columns tell by themselves: each has its cost and its safety.

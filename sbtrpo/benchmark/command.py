@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,9 @@ from rich.table import Table
 
 from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
+from sbtrpo.benchmark.labelled import Labelled
 from sbtrpo.benchmark.local import LocalLauncher
-from sbtrpo.benchmark.plan import Plan, run_path, with_kept_files
+from sbtrpo.benchmark.plan import Plan, run_path, telling_apart, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
 from sbtrpo.benchmark.states import LOG, is_done, state
@@ -120,12 +121,21 @@ def print_outcome(result: Result, console: Console, quiet: bool = False) -> None
 
 
 def _list_runs(configs: list[TrainConfig], out: Path, console: Console) -> None:
+    """Each run with its folder, its state, and the settings in which its method's runs on its task differ."""
+    alike: dict[tuple[str, str], list[TrainConfig]] = {}
+    for config in configs:
+        alike.setdefault((config.task_entry.identity, config.algo), []).append(config)
+    apart = {group: telling_apart(runs) for group, runs in alike.items()}
     table = Table(box=box.SIMPLE_HEAD, title=f"{len(configs)} runs in {out}")
     table.add_column("run", overflow="fold")
-    table.add_column("state")
+    if any(apart.values()):
+        table.add_column("settings", overflow="fold")
+    table.add_column("state", no_wrap=True)
     for config in configs:
-        path = run_path(out, config)
-        table.add_row(path.relative_to(out).as_posix(), state(path, config))
+        path, names = run_path(out, config), apart[config.task_entry.identity, config.algo]
+        words = [f"{name} {_word(name, config.get(name))}" for name in names]
+        settings = [", ".join(words)] if any(apart.values()) else []
+        table.add_row(*map(escape, [path.relative_to(out).as_posix(), *settings]), state(path, config))
     console.print(table)
 
 
@@ -194,7 +204,7 @@ def _write_csv(table: pyarrow.Table, path: Path) -> None:
     write_atomically(path, sink.getvalue().to_pybytes(), alone=False)
 
 
-def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list[str]) -> Iterator[Table]:
+def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list[str]) -> Iterator[Labelled]:
     """For each task the final epochs across seeds, and those of each constraint where runs have several.
 
     Settings are shown only where they differ within a method.
@@ -205,38 +215,33 @@ def _final_tables(summary: pyarrow.Table, settings: list[str], constraints: list
         of_task = [row for row in rows if row["task"] == task]
         yield _final_table(task, of_task, shown)
         by_constraint = _constraint_table(of_task, shown, constraints)
-        if by_constraint.row_count:
+        if by_constraint.rows:
             yield by_constraint
 
 
-def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Table:
-    title = f"{task}, final epoch: mean ± deviation across seeds"
+def _final_table(task: str, rows: list[dict[str, Any]], shown: list[str]) -> Labelled:
+    title = f"{task}, final epoch: mean ± standard deviation across seeds"
     table = _table(title, ("algo", *shown), ("seeds", "reward", "cost", "P(safe)", "safe reward"))
     for row in rows:
         seeds = f"{row['seeds']}" + (f" + {row['incomplete']} not done" if row["incomplete"] else "")
-        named = map(escape, _words(row, ("algo", *shown)))
-        table.add_row(*named, seeds, *(_plus_minus(row, metric) for metric in METRICS))
+        table.add(_words(row, ("algo", *shown)), [seeds, *(_plus_minus(row, metric) for metric in METRICS)])
     return table
 
 
-def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Table:
-    table = _table("each constraint", ("method", *shown, "constraint"), ("cost", "P(safe)"))
+def _constraint_table(rows: list[dict[str, Any]], shown: list[str], constraints: list[str]) -> Labelled:
+    title = "each constraint: mean ± standard deviation across seeds"
+    table = _table(title, ("method", *shown, "constraint"), ("cost", "P(safe)"))
     for row in rows:
         for name in constraints:
             cost, safety = constraint_metrics(name)
             if row[f"{cost}_mean"] is not None:
-                named = map(escape, [*_words(row, ("algo", *shown)), name])
-                table.add_row(*named, _plus_minus(row, cost), _plus_minus(row, safety))
+                numbers = [_plus_minus(row, cost), _plus_minus(row, safety)]
+                table.add([*_words(row, ("algo", *shown)), name], numbers)
     return table
 
 
-def _table(title: str, labels: Iterable[str], numbers: Iterable[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1), title=title)
-    for name in labels:
-        table.add_column("version" if name == VERSION else name)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
+def _table(title: str, labels: Iterable[str], numbers: Sequence[str]) -> Labelled:
+    return Labelled(title, ["version" if name == VERSION else name for name in labels], numbers)
 
 
 def _words(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
@@ -249,23 +254,23 @@ def _word(name: str, value: Any) -> str:
         return ""
     if name == VERSION:
         return short_version(value)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _overall_table(aggregate: Overall) -> Table:
+def _overall_table(aggregate: Overall) -> Labelled:
     """Every method over all tasks that count; settings only where they differ within a method."""
     rows = aggregate.table.to_pylist()
     differing = {name for row in rows for name in aggregate.settings[row["algo"]]}
     shown = [name for name in aggregate.table.column_names if name in differing]
     count = f"{len(aggregate.tasks)} task{'s' if len(aggregate.tasks) > 1 else ''}"
-    title = f"over {count}: interquartile mean and its 95 % interval"
+    title = f"over {count}: interquartile mean and its 95 % bootstrap interval"
     table = _table(title, ("algo", *shown), ("runs", "P(safe)", "scaled safe reward"))
     for row in rows:
-        numbers = (
+        numbers = [
             f"{row[f'{name}_iqm']:.2f} ({row[f'{name}_iqm_low']:.2f} to {row[f'{name}_iqm_high']:.2f})"
             for name in ("safety_probability", "normalised_safe_reward")
-        )
-        table.add_row(*map(escape, _words(row, ("algo", *shown))), str(row["runs"]), *numbers)
+        ]
+        table.add(_words(row, ("algo", *shown)), [str(row["runs"]), *numbers])
     return table
 
 

@@ -23,11 +23,13 @@ from rich.console import Console
 from sbtrpo.benchmark.columns import label
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, make_pool
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
+from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Recorder, Trainer, interruptible, restore
+from sbtrpo.learning.training import Epoch, Trainer, restore
 from sbtrpo.runs.folder import RunFolder
 
 Nested = dict[str, Any]
@@ -45,7 +47,9 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
         return None
     of_the_process = config.threads, config.update_threads, config.device, config.engine
     # On a GPU their networks are one batch, and so are their costs.
-    alike = () if config.engine == "cpu" else (config.hidden, config.constraints, config.faulted)
+    alike = () if config.engine == "cpu" else (
+        config.hidden, config.activation, config.normalise_observations, config.constraints, config.faulted
+    )  # fmt: skip
     shape = config.num_envs, config.steps_per_epoch, config.total_steps
     return config.task_entry.identity, *shape, *of_the_process, *alike
 
@@ -225,19 +229,22 @@ def _cut(whole: Nested, small: Nested, rows: slice) -> Nested:
 
 
 class Learner:
-    """One run of a pack: its trainer, its folder and its log."""
+    """One run of a pack: its trainer, its folder and its log.
+
+    It has `left` the pack once it has failed or its run is over.
+    """
 
     def __init__(self, folder: RunFolder, log: TextIO) -> None:
         self.folder, self._log = folder, log
-        self.failed = False
+        self.failed = self.left = False
         config = folder.config
         title = f"{label(config)} on {config.task_entry.label}, seed {config.seed}, in a pack"
         self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)
-        self.recorder = Recorder(self.trainer, folder)
         for note in [*config.notes(), *notes]:
             self.display.say(note)
+        self.recorder = Recorder(self.trainer, folder, say=self.display.say)
 
     def record(self, epoch: Learnt) -> None:
         """Put down what happened."""
@@ -248,6 +255,8 @@ class Learner:
         self.display.update(epoch.row, epoch.timing)
         self._log.flush()
         self.trainer.check()
+        if self.recorder.over:
+            self.close()
 
     def attempt(self, action: Callable[..., None], *arguments: Any) -> None:
         """Do something; if it goes wrong, this learner has failed and the others go on."""
@@ -258,17 +267,18 @@ class Learner:
 
     def fail(self) -> None:
         """Put down the error at hand, and leave the pack."""
-        self.failed = True
+        self.failed = self.left = True
         traceback.print_exc(file=self._log)
         self._log.flush()
         self.folder.close()
 
     def close(self) -> None:
         """End the session."""
+        self.left = True
         if sentence := self.recorder.alarm():
             self.display.warn(sentence)
-        if not self.recorder.close():
-            self.display.say(f"stopped after epoch {self.trainer.epoch}")
+        if ending := self.recorder.close():
+            self.display.say(ending)
         for warning in self.recorder.warnings():
             self.display.say(warning)
         self._log.flush()
@@ -297,7 +307,7 @@ def train_pack(runs: Sequence[Path]) -> list[Path]:
                     _train_together(group, interrupted.is_set)
             except Exception:  # what none of them has done alone
                 for learner in group:
-                    if not learner.failed:
+                    if not learner.left:
                         learner.fail()
             failed += [learner.folder.path for learner in group if learner.failed]
     return failed
@@ -328,18 +338,20 @@ def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], step
 def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]) -> None:
     config = learners[0].folder.config
     shared = _shared_pool([learner.trainer for learner in learners]) if len(learners) > 1 else None
-    for _ in range(learners[0].trainer.epoch, config.epochs):
-        active = [learner for learner in learners if not learner.failed]
-        if interrupted() or not active:
-            break
+    for learner in learners:
+        if learner.recorder.over:  # a kill came before its end was written
+            learner.attempt(learner.close)
+    while (active := [learner.trainer for learner in learners if not learner.left]) and not interrupted():
+        for trainer in active:
+            trainer.tell("on_epoch_begin")
         started = time.perf_counter()
-        trainers = [None if learner.failed else learner.trainer for learner in learners]
+        trainers = [None if learner.left else learner.trainer for learner in learners]
         outcomes = _collect(shared, trainers, config.steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
         learn = one_after_another if shared is None else shared.learn
         for learner, epoch in zip(learners, learn(trainers, outcomes, seconds), strict=True):
-            if not learner.failed:
+            if not learner.left:
                 learner.attempt(learner.record, epoch)
     for learner in learners:
-        if not learner.failed:
+        if not learner.left:
             learner.attempt(learner.close)

@@ -12,6 +12,8 @@ all axes. Each `[[group]]` is a product of its own, in which its settings stand 
     [[group]]
     algo = "sb-trpo"
     beta = [0.6, 0.75, 0.9]
+
+Keyword arguments of an environment are a table, whose lists are axes, too: `env_kwargs = { difficulty = [1, 2] }`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -29,12 +31,11 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
-from sbtrpo.config.tasks import is_task_file
+from sbtrpo.config.tasks import ENV_KWARGS, env_kwargs_axis, is_foreign, is_task_file
 from sbtrpo.config.toml import read_toml
-from sbtrpo.config.train import all_settings
+from sbtrpo.config.train import all_settings, concerning
 from sbtrpo.envs import get_spec
 from sbtrpo.envs.constraints import make_constraints
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import cost_names
 from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
@@ -46,6 +47,8 @@ MOST_RUNS = 10_000
 """Of a plan; one with more is a mistake."""
 PLANS = Path(__file__).with_name("plans")
 """The plans that this package brings: the paper's, and others to try."""
+_OTHERS = ("num_seeds", ENV_KWARGS)
+"""What a plan has beside settings."""
 _PLURALS = {"tasks": "task", "algos": "algo", "seeds": "seed"}
 
 Axes = Mapping[str, tuple[Any, ...]]
@@ -115,6 +118,24 @@ class Plan:
         plan.runs()
         return plan
 
+    def only_run(self, chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
+        """The one run that is left, the seed aside, of those with these settings, and of `flags` others.
+
+        Where no run has such a setting, all get it. Of several seeds the run has the first.
+        """
+        runs = self.runs()
+        for name, value in chosen.items():
+            wanted = catalogue.method(value).name if name == "algo" else value
+            runs = [run for run in runs if run.get(name) == wanted] or [
+                concerning({**run.given, name: value}) for run in runs
+            ]
+        if several := [name for name in telling_apart(runs) if name not in flags]:
+            raise ValueError(
+                f"the plan {self.name} has runs that differ in {', '.join(several)}; name one of each, as in"
+                f" --{several[0].replace('_', '-')}, or train all of them with sbtrpo benchmark"
+            )
+        return runs[0]
+
     def runs(self) -> list[TrainConfig]:
         """All runs, each once: a setting that does not concern an algorithm makes no further runs of it."""
         runs: dict[tuple[int, str], TrainConfig] = {}
@@ -133,6 +154,20 @@ def plan_file(plan: str | Path) -> Path:
     path = Path(plan)
     own = PLANS / f"{path}.toml"
     return own if len(path.parts) == 1 and not path.is_file() and own.exists() else path
+
+
+def telling_apart(runs: Sequence[TrainConfig]) -> list[str]:
+    """The settings by which a plan makes runs differ, the seed aside."""
+    effects = [config.in_effect() for config in runs]
+    given = dict.fromkeys(name for config in runs for name in config.given)
+    return [n for n in given if len({json.dumps(effect[n]) for effect in effects if n in effect}) > 1]
+
+
+def is_plan(content: Mapping[str, Any]) -> bool:
+    """Whether settings are those of a plan, and not those of one run."""
+    return any(name in content for name in (*_PLURALS, "num_seeds", "group")) or any(
+        isinstance(content.get(name), list) for name in _PLURALS.values()
+    )
 
 
 def run_path(root: str | Path, config: TrainConfig) -> Path:
@@ -216,7 +251,7 @@ def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[st
     axes: dict[str, tuple[Any, ...]] = {}
     for given, value in settings.items():
         name = _PLURALS.get(given, given)
-        if name != "num_seeds" and name not in known:
+        if name not in known and name not in _OTHERS:
             raise ValueError(_unknown(given, known))
         if name in axes:
             raise ValueError(f"{given} is given twice, as {name} and as its plural")
@@ -225,10 +260,10 @@ def _axes(settings: Mapping[str, Any], known: Mapping[str, Declared]) -> dict[st
                 raise ValueError(f"num_seeds must be one number, at least 1, got {value}")
             axes[name] = (value,)
             continue
-        values = _values(known[name], value)
+        values = env_kwargs_axis(value) if name == ENV_KWARGS else _values(known[name], value)
         if not values:
             raise ValueError(f"{given} is an empty list; name at least one value, or leave it out")
-        axes[name] = tuple(known[name].checked(item) for item in values)
+        axes[name] = tuple(values if name == ENV_KWARGS else map(known[name].checked, values))
     return axes
 
 
@@ -243,7 +278,7 @@ def _values(item: Declared, value: Any) -> list[Any]:
 def _unknown(name: str, known: Mapping[str, Declared]) -> str:
     if owners := catalogue.owners(name):
         return f"no algorithm of this plan has a setting {name}, as {', '.join(owners)} would; leave it out"
-    return f"there is no setting {name!r}; {catalogue.nearest(name, [*known, *_PLURALS, 'num_seeds', 'group'])}"
+    return f"there is no setting {name!r}; {catalogue.nearest(name, [*known, *_PLURALS, *_OTHERS, 'group'])}"
 
 
 def _product(block: Axes) -> Iterable[TrainConfig]:
@@ -256,6 +291,4 @@ def _product(block: Axes) -> Iterable[TrainConfig]:
         raise ValueError(f"the plan has {runs:,} runs, and {MOST_RUNS:,} are the most; give fewer values or seeds")
     axes["seed"] = tuple(start + SEED_STRIDE * k for start in starts for k in range(count))
     for values in itertools.product(*axes.values()):
-        given = dict(zip(axes, values, strict=True))
-        concerning = all_settings(catalogue.method(given.get("algo", RunSettings.algo)))
-        yield TrainConfig(**{name: value for name, value in given.items() if name in concerning})
+        yield concerning(dict(zip(axes, values, strict=True)))

@@ -21,7 +21,7 @@ from sbtrpo.benchmark.view import BenchmarkView, Row
 from sbtrpo.benchmark.worker import BUSY, Job
 from sbtrpo.config import TrainConfig
 from sbtrpo.files import write_atomically
-from sbtrpo.learning.training import interruptible
+from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.runs.claims import CLAIMS, holder
 
 Status = Literal["waiting", "running", "elsewhere", "done", "failed", "interrupted"]

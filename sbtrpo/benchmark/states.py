@@ -64,12 +64,24 @@ def state(run: Path, config: TrainConfig) -> State:
 
 
 def is_done(run: Path, config: TrainConfig) -> bool:
-    """Whether the run's summary tells of all its epochs."""
+    """Whether the run's summary tells of all its epochs, or why it ended before."""
+    return finished_epochs(run) >= config.epochs or bool(_summary(run).get("stopped"))
+
+
+def finished_epochs(run: Path) -> int:
+    """How many epochs the run's summary tells of; 0 without one."""
+    try:
+        return int(_summary(run)["epochs"])
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return 0
+
+
+def _summary(run: Path) -> dict[str, Any]:
     try:
         summary = json.loads((run / "summary.json").read_bytes())
-        return int(summary["epochs"]) >= config.epochs
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return False
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
 
 
 def progress(run: Path) -> Progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,22 +11,20 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress
 
+from sbtrpo.cli import policies, runs
+from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.streams import print_anything
-from sbtrpo.cli.tables import evaluation_table, show_method, show_task, table_of
+from sbtrpo.cli.tables import show_method, show_task, table_of
 from sbtrpo.envs import describe
-from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence
-from sbtrpo.files import check_writable, write_atomically
+from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence, sentence
 
 app = tyro.extras.SubcommandApp()
-TrainSettings: Any = NoSettings
-"""What `train` takes: the run's settings, and those of the method that the command line names."""
 GridSettings: Any = NoSettings
 """What `benchmark` takes: the settings of all methods, as axes."""
-NOBODY_READS, INTERRUPTED = 141, 130
-"""Exit codes when the output's reader has left, as in `sbtrpo tasks | head`, and after Ctrl-C: what shells report."""
+NOBODY_READS = 141
+"""Exit code when the output's reader has left, as in `sbtrpo tasks | head`: what shells report."""
 
 
 @app.command
@@ -35,7 +32,7 @@ def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out
     """Look at a random policy, train SB-TRPO for a few minutes, and look at what became of it.
 
     Args:
-        task: a task id; `sbtrpo tasks` lists them.
+        task: a task id, which may also stand first; `sbtrpo tasks` lists them.
         epochs: of 20,000 steps each.
         seed: of worlds, network and noise.
         out: the folder for pictures and run; an earlier demo in it is replaced.
@@ -49,8 +46,10 @@ def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out
 def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out: Path = Path("look.png")) -> None:
     """Roll out a random policy, print its return, cost and safety, and draw the worlds from above.
 
+    The task may also stand first: `sbtrpo look SafetyCarCircle2-v0`.
+
     Args:
-        task: a task id; `sbtrpo tasks` lists them.
+        task: a task id, or a TOML file that describes a task; `sbtrpo tasks` lists the ids.
         worlds: how many worlds step together.
         seed: of the worlds and of the actions.
         out: where the picture goes, a name that ends in .png.
@@ -60,117 +59,11 @@ def look(task: str = "SafetyPointGoal2-v0", worlds: int = 20, seed: int = 0, out
     run_demo(task, worlds, seed, out)
 
 
-@app.command
-def train(
-    config: Annotated[TrainSettings, tyro.conf.arg(name="")],
-    num_seeds: int = 1,
-    out: Path | None = None,
-    quiet: bool = False,
-    wandb: bool = False,
-) -> int:
-    """Train a policy. The task may also stand first: `sbtrpo train SafetyPointGoal2-v0 --beta 0.8`.
-
-    Args:
-        config: the settings.
-        num_seeds: runs with seeds `seed`, `seed` + 1000, ..., one after the other.
-        out: the run's folder (a folder in it for each seed, if there are several).
-        quiet: show nothing.
-        wandb: also log to Weights & Biases.
-    """
-    from sbtrpo.config import TrainConfig
-    from sbtrpo.learning import training
-    from sbtrpo.runs.folder import RunFolder
-
-    if num_seeds < 1:
-        raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
-    chosen = TrainConfig(**given(config))
-    if idle := chosen.without_effect():
-        verb = "changes" if len(idle) == 1 else "change"
-        print(f"sbtrpo: {', '.join(idle)} {verb} nothing with advantage {chosen.method.advantage}", file=sys.stderr)
-    for k in range(num_seeds):
-        seeded = chosen.replace(seed=chosen.seed + 1000 * k)
-        folder = out / f"seed{seeded.seed}" if out is not None and num_seeds > 1 else out
-        path = training.train(seeded, folder, quiet, wandb)
-        if not quiet:
-            print(f"The run is in {path}")
-        if not RunFolder.open(path).is_finished:
-            return INTERRUPTED
-    return 0
+app.command(runs.train)
+app.command(runs.resume)
 
 
-@app.command
-def resume(
-    run: tyro.conf.Positional[Path],
-    quiet: bool = False,
-    wandb: bool = False,
-    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
-) -> int:
-    """Continue a stopped or killed run as if it had never stopped.
-
-    Args:
-        run: the run's folder.
-        quiet: show nothing.
-        wandb: also log to Weights & Biases.
-        engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
-    """
-    from sbtrpo.learning import training
-    from sbtrpo.runs.folder import RunFolder
-
-    return 0 if RunFolder.open(training.resume(run, quiet, wandb, engine)).is_finished else INTERRUPTED
-
-
-@app.command
-def evaluate(
-    run: tyro.conf.Positional[Path],
-    episodes: int = 100,
-    seed: int = 7,
-    deterministic: bool = False,
-    which: str = "last",
-    faulted: Literal["unsafe", "apart"] | None = None,
-    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] = "auto",
-    json_only: Annotated[bool, tyro.conf.arg(name="json")] = False,
-    out: Path | None = None,
-) -> None:
-    """Evaluate a run's policy on fresh layouts, with frozen observation statistics.
-
-    Args:
-        run: the run's folder.
-        episodes: how many.
-        seed: of the layouts and of the policy's noise; take one that training did not use.
-        deterministic: act by the policy's mean instead of sampling.
-        which: the checkpoint: last, best, or an epoch's number.
-        faulted: what episodes count as that a fault has cut: unsafe, or apart from all rates; as in training if left
-            out.
-        engine: what simulates the worlds: cpu, gpu, or the faster one for so many episodes.
-        json_only: print JSON alone; otherwise a table, and the JSON goes into a file.
-        out: the name of that file; by default evaluation.json in the run's folder.
-    """
-    from sbtrpo.envs.faults import alarm
-    from sbtrpo.runs import evaluation
-    from sbtrpo.runs.judgement import misleading
-
-    if out is not None:
-        check_writable(out)
-    result = evaluation.evaluate(run, episodes, seed, deterministic, checkpoint(which), faulted=faulted, engine=engine)
-    if sentence := alarm(result.faulted_episodes, result.episodes, result.faulted):
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
-    text = json.dumps(result.as_dict(), indent=2)
-    if json_only:
-        print(text)
-    else:
-        Console().print(evaluation_table(result))
-        if words := misleading(result.reward, result.safety_probability, result.safe_reward):
-            print(words)
-    if json_only and out is None:
-        return
-    target = out or run / "evaluation.json"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, (text + "\n").encode(), alone=False)
-    except OSError as error:
-        if out is not None:
-            raise
-        print(f"sbtrpo: {target} is not written ({error.strerror}); name another file with --out", file=sys.stderr)
+app.command(policies.evaluate)
 
 
 @app.command
@@ -255,8 +148,8 @@ def report(
     written = build(table, out, videos, notes)
     for note in notes[1:]:
         print(note)
-    for sentence in written.alarms:
-        print(f"sbtrpo: {sentence}", file=sys.stderr)
+    for words in written.alarms:
+        print(f"sbtrpo: {words}", file=sys.stderr)
     for warning in written.warnings:
         print(warning)
     for gap in written.skipped:
@@ -285,6 +178,8 @@ def check(
     seconds: float = 5.0,
     seed: int = 0,
     engine: Literal["cpu", "gpu", "gpu-on-cpu"] = "cpu",
+    env_kwargs: tuple[str, ...] = (),
+    env_timeout: float = 60.0,
 ) -> int:
     """Try an environment or a method, and tell what to change before training.
 
@@ -295,7 +190,10 @@ def check(
         seconds: how long to try an environment.
         seed: of the episodes.
         engine: where to try a method: with gpu its tensors are on the GPU, and the task must be one that it simulates.
+        env_kwargs: keyword arguments of your own environment, name=value each.
+        env_timeout: seconds beyond its time after which your own environment counts as hung.
     """
+    from sbtrpo.config.tasks import with_env_kwargs
     from sbtrpo.envs.foreign.check import check_environment
 
     if algo is not None:
@@ -307,7 +205,7 @@ def check(
     elif engine != "cpu":
         raise ValueError("--engine is for methods; an environment is tried on the CPU, so leave it out")
     elif task is not None:
-        outcome = check_environment(task, seconds, seed)
+        outcome = check_environment(with_env_kwargs(task, env_kwargs), seconds, seed, timeout=env_timeout)
     else:
         raise ValueError("name a task, or a method with --algo")
     for line in outcome.lines():
@@ -315,55 +213,7 @@ def check(
     return 0 if outcome.ok else 1
 
 
-@app.command
-def record(
-    run: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="[RUN]")] = None,
-    compare: tuple[Path, ...] = (),
-    episodes: int = 3,
-    seed: int = 7,
-    out: Path | None = None,
-    deterministic: bool = False,
-    which: str = "last",
-    width: int = 640,
-    height: int = 480,
-    speed: float = 2.0,
-    camera: Literal["auto", "far", "top", "follow"] = "auto",
-) -> None:
-    """Film a run's policy, as MP4 and GIF; what costs flashes red.
-
-    Args:
-        run: the run's folder.
-        compare: (further) runs on the same task, filmed side by side in the same layouts.
-        episodes: how many, one after the other.
-        seed: of the layouts and of the policy's noise.
-        out: the name of the video; by default video.mp4 in the run's folder.
-        deterministic: act by the policy's mean instead of sampling.
-        which: the checkpoint: last, best, or an epoch's number.
-        width: of one run's picture, in pixels.
-        height: likewise.
-        speed: how many times as fast as the simulated clock.
-        camera: where to look from.
-    """
-    from sbtrpo.media import recording
-    from sbtrpo.media.video import NO_ENCODER
-
-    runs = [path for path in (run, *compare) if path is not None]
-    if not runs:
-        raise ValueError("name a run's folder, or several with --compare")
-    with Progress(*Progress.get_default_columns(), transient=True) as bar:
-        frames = bar.add_task("filming", total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(frames, completed=done, total=total)
-
-        films = recording.record(
-            runs[0], episodes, seed, out, runs[1:], deterministic, checkpoint(which), width, height,
-            speed=speed, camera=camera, progress=progress,
-        )  # fmt: skip
-    for path in films:
-        print(path)
-    if not any(path.suffix == ".mp4" for path in films):
-        print(NO_ENCODER)
+app.command(policies.record)
 
 
 @app.command
@@ -465,8 +315,8 @@ def _main(args: Sequence[str] | None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it ends
         return NOBODY_READS
-    except KeyboardInterrupt:
-        print("sbtrpo: interrupted", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print("sbtrpo:", sentence(stop) or "interrupted", file=sys.stderr)
         return INTERRUPTED
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # as Rich ends it
@@ -476,23 +326,28 @@ def _main(args: Sequence[str] | None) -> int:
 
 def _declare_settings(arguments: list[str]) -> None:
     """Give the commands that take settings those of the methods at hand; for the others nobody waits for them."""
-    global TrainSettings, GridSettings
-    TrainSettings = train_settings(arguments) if arguments[:1] == ["train"] else NoSettings
+    global GridSettings
+    runs.TrainSettings = train_settings(arguments) if arguments[:1] == ["train"] else NoSettings
     GridSettings = grid_settings(arguments) if arguments[:1] == ["benchmark"] else NoSettings
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["train"] and len(arguments) > 1 and not arguments[1].startswith("-"):
+    if arguments == ["--version"]:
+        from sbtrpo.runs.folder import provenance
+
+        print("sbtrpo", provenance()["sbtrpo_version"])
+        return 0
+    if arguments[:1] in (["train"], ["look"], ["demo"]) and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first
     if "" not in sys.path:
         sys.path.insert(0, "")  # a user's environments and methods may lie in the working directory
-    about = "Reinforcement learning under hard safety constraints."
+    about = "Reinforcement learning under hard safety constraints. `sbtrpo --version` tells which version this is."
     try:
         _declare_settings(arguments)
         code = app.cli(prog="sbtrpo", description=about, args=arguments)
     except BrokenPipeError:
         raise
     except (UserError, ValueError, OSError, ImportError, MemoryError) as error:
-        print("sbtrpo:", in_a_sentence(error), file=sys.stderr)
+        print(*getattr(error, "__notes__", ()), f"sbtrpo: {in_a_sentence(error)}", sep="\n", file=sys.stderr)
         return 2
     return code if isinstance(code, int) else 0

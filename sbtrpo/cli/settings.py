@@ -5,14 +5,22 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from sbtrpo.config.tasks import ENV_KWARGS
 from sbtrpo.config.toml import read_toml
+
+if TYPE_CHECKING:
+    from sbtrpo.config import TrainConfig
+
+KWARGS: tuple[Any, str, Any] = (
+    tuple[str, ...], "Keyword arguments of your own environment, name=value each: difficulty=2 map=maze.", ()
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,25 +47,57 @@ def words_after(arguments: Sequence[str], flag: str) -> list[str]:
 
 
 def train_settings(arguments: Sequence[str]) -> type:
-    """A dataclass of the run's settings and those of the method that `arguments` name, with its defaults there."""
-    from sbtrpo.config import TrainConfig, catalogue
-    from sbtrpo.config.run import RunSettings
+    """A dataclass of the run's settings and those of the method that `arguments` name, with its defaults there.
+
+    Its `base` is the run that the arguments' file of settings, task, method and fidelity make, whose settings are the
+    defaults.
+    """
+    from sbtrpo.config import catalogue
     from sbtrpo.config.train import all_settings, no_such_setting
 
     chosen = {
         name: words[-1] for name in ("algo", "task", "fidelity") if (words := words_after(arguments, f"--{name}"))
     }
-    entry = catalogue.method(chosen.get("algo", RunSettings.algo))
     if chosen.get("fidelity") not in (None, "paper", "corrected"):
         del chosen["fidelity"]  # refused below, with the others
-    usual = TrainConfig(**{name: value for name, value in chosen.items() if name != "algo"}, algo=entry.name).settings()
-    known = all_settings(entry)
-    for flag in arguments:
-        name = flag.partition("=")[0].removeprefix("--").replace("-", "_")
-        if flag.startswith("--") and name not in known and catalogue.owners(name):
+    flags = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in arguments if flag[:2] == "--"]
+    kwargs = words_after(arguments, f"--{ENV_KWARGS.replace('_', '-')}")
+    base = base_config(words_after(arguments, "--config"), chosen | ({ENV_KWARGS: kwargs} if kwargs else {}), flags)
+    entry = catalogue.method(base.algo)
+    known, usual = all_settings(entry), base.settings()
+    for name in flags:
+        if name not in known and catalogue.owners(name):
             raise ValueError(no_such_setting(name, entry))
-    usual |= {name: known[name].default for name in ("task", "algo", "fidelity")}
-    return _dataclass("Settings", {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()})
+    fields = {name: (item.hint, item.meaning, usual[name]) for name, item in known.items()}
+    return _dataclass("Settings", fields | {ENV_KWARGS: KWARGS}, base=base)
+
+
+def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
+    """The run of a file of settings, or the default one, with what is chosen beside it: task, method, fidelity.
+
+    Of another task, method or fidelity the defaults are others: what the file has by default is not kept.
+
+    Args:
+        files: that were named; the last one counts.
+        chosen: values of the three, and keyword arguments of an environment.
+        flags: the settings that the command line gives values to.
+    """
+    from sbtrpo.benchmark.plan import Plan, is_plan
+    from sbtrpo.config import TrainConfig
+    from sbtrpo.config.train import concerning
+    from sbtrpo.runs.folder import read_run
+
+    if not files:
+        return TrainConfig(**chosen)
+    path = Path(files[-1])
+    if path.is_dir():
+        path /= "config.toml"
+    if is_plan(read_toml(path)):
+        return Plan.from_file(path).only_run(chosen, flags)
+    config = read_run(path.parent, path.name)
+    usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
+    kept = {name: value for name, value in config.settings().items() if value != usual[name]}
+    return concerning({**kept, "task": config.task, "algo": config.algo, "fidelity": config.fidelity, **chosen})
 
 
 def grid_settings(arguments: Sequence[str]) -> type:
@@ -76,6 +116,7 @@ def grid_settings(arguments: Sequence[str]) -> type:
         "algo": (tuple[str, ...], known["algo"].meaning, ()),
         "num_seeds": (int | None, "Seeds 0, 1000, ... of every run.", None),
         "seeds": (tuple[int, ...], "", ()),
+        ENV_KWARGS: KWARGS,
     }
     for name, item in known.items():
         if name not in ("task", "algo", "seed", "threads"):  # the command has these itself
@@ -113,13 +154,13 @@ def _axis(hint: Any) -> Any:
     return types.GenericAlias(tuple, (next(option for option in plain if option is not type(None)), ...))
 
 
-def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]]) -> type:
-    """From names to types, sentences and defaults."""
+def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]], **attributes: Any) -> type:
+    """From names to types, sentences and defaults; the class has these attributes."""
     made: list[tuple[str, Any, Any]] = []
     for key, (kind, sentence, default) in fields.items():
         hint: Any = tyro.conf.FlagConversionOff[bool] if kind is bool else kind  # --first-cost-zero False, as in axes
         made.append((key, Annotated[hint, tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
-    return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings."})
+    return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings.", **attributes})
 
 
 def checkpoint(which: str) -> Any:

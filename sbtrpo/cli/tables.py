@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.markup import escape
@@ -19,25 +21,56 @@ if TYPE_CHECKING:  # torch alone takes seconds
 
 def evaluation_table(result: Evaluation) -> Table:
     """What an evaluation measured."""
-    how = "mean action" if result.deterministic else "sampled actions"
-    table = Table(box=box.SIMPLE_HEAD, title=f"{result.task}: {result.episodes} fresh episodes, {how}")
-    table.add_column("measure")
-    table.add_column("value", justify="right")
-    low, high = result.safety_probability_interval
-    table.add_row("reward", f"{result.reward:.3f} ± {result.reward_std:.3f}")
-    table.add_row("cost", f"{result.cost:.3f} ± {result.cost_std:.3f}")
-    table.add_row("safety probability", f"{result.safety_probability:.3f} (95 %: {low:.3f} to {high:.3f})")
-    table.add_row("safe reward", f"{result.safe_reward:.3f}")
+    what = result.policy + (f", epoch {result.checkpoint}" if result.checkpoint is not None else "")
+    title = f"{escape(what)}\n{escape(result.task)}: {result.episodes} fresh episodes, {actions(result.deterministic)}"
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    for column in ("measure", "value", "spread"):
+        table.add_column(column, justify="right" if column == "value" else "left")
+
+    def row(measure: str, value: float, spread: str = "") -> None:
+        table.add_row(measure, f"{value:.3f}", spread)
+
+    def safety(measure: str, of: Mapping[str, Any]) -> None:
+        low, high = of["safety_probability_interval"]
+        row(measure, of["safety_probability"], f"Wilson's 95 % interval {low:.3f} to {high:.3f}")
+
+    row("reward", result.reward, f"standard deviation {result.reward_std:.3f}")
+    row("cost", result.cost, f"standard deviation {result.cost_std:.3f}")
+    safety("safety probability", result.as_dict())
+    bound = f"95 % upper bound {result.violation_probability_upper:.3f} (Clopper-Pearson)"
+    row("violation probability", 1 - result.safety_probability, bound)
+    row("safe reward", result.safe_reward)
     if result.safe_episodes_reward is not None:
-        table.add_row("reward of safe episodes", f"{result.safe_episodes_reward:.3f}")
-    table.add_row("violation probability, 95 % upper bound", f"{result.violation_probability_upper:.3f}")
+        row("reward of safe episodes", result.safe_episodes_reward)
     for name, alone in result.constraints.items():
-        low, high = alone["safety_probability_interval"]
-        table.add_row(f"{name}: cost", f"{alone['cost']:.3f}")
-        table.add_row(f"{name}: safety", f"{alone['safety_probability']:.3f} (95 %: {low:.3f} to {high:.3f})")
+        row(f"{escape(name)}: cost", alone["cost"])
+        safety(f"{escape(name)}: safety", alone)
     how = {"unsafe": "count as unsafe", "apart": "left out of the above"}[result.faulted]
-    table.add_row("episodes cut by a fault", f"{result.faulted_episodes}" + f" ({how})" * bool(result.faulted_episodes))
+    table.add_row("episodes cut by a fault", str(result.faulted_episodes), how if result.faulted_episodes else "")
     table.add_row("worlds that failed", str(result.faults))
+    return table
+
+
+def actions(deterministic: bool | None) -> str:
+    """How a policy acted."""
+    return {True: "mean action", False: "sampled actions", None: "actions of its choice"}[deterministic]
+
+
+def evaluations_table(kept: Sequence[tuple[Path, Mapping[str, Any]]]) -> Table:
+    """The evaluations that a folder holds, side by side; what earlier versions did not write is left open."""
+    title = "mean (standard deviation) of episodes\nsafety with Wilson's 95 % interval"
+    table = Table(box=box.SIMPLE_HEAD, title=title)
+    table.add_column("evaluation")
+    for column in ("reward", "cost", "safety"):
+        table.add_column(column, no_wrap=True)
+    for _, found in kept:
+        low, high = found["safety_probability_interval"]
+        means = (f"{found[name]:.2f} ({found[f'{name}_std']:.2f})" for name in ("reward", "cost"))
+        who = [found.get("policy"), f"epoch {epoch}" if (epoch := found.get("checkpoint")) is not None else ""]
+        how = [f"{found['episodes']} episodes", f"seed {seed}" if (seed := found.get("seed")) is not None else ""]
+        lines = [found["task"], ", ".join(filter(None, who)), ", ".join(filter(None, how))]
+        what = "\n".join(filter(None, [*lines, actions(found["deterministic"])]))
+        table.add_row(escape(what), *means, f"{found['safety_probability']:.3f}\n{low:.3f} to {high:.3f}")
     return table
 
 

@@ -50,7 +50,7 @@ BUILT_IN = {
 """Every method of this package, in the order of the paper's table, and where it is in `sbtrpo.algorithms`."""
 RESERVED = (
     "num_seeds", "out", "quiet", "wandb", "config", "tasks", "algos", "seeds", "group", "method", "given", "help",
-    "plan", "settings", "workers", "pack", "retries", "launcher", "address", "dry_run",
+    "plan", "settings", "workers", "pack", "retries", "launcher", "address", "dry_run", "env_kwargs", "base",
 )  # fmt: skip
 """Names that plans and commands use themselves."""
 
@@ -186,14 +186,18 @@ def _of_the_user(name: str) -> Entry:
     place, _, attribute = name.rpartition(":")
     if not place or not attribute.isidentifier():
         raise UnfitMethod(f"{name!r} names no method; write module:Class or path/to/file.py:Class")
-    in_file = place.endswith(".py")
-    module = _load_file(Path(place)) if in_file else _load_module(place)
+    module = load(place)
     if not hasattr(module, attribute):
         classes = [key for key, value in vars(module).items() if inspect.isclass(value) and _is_method(value)]
         near = difflib.get_close_matches(attribute, classes, n=1, cutoff=0.4) or classes[-1:]
         raise UnfitMethod(f"{place} has no class {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
-    version = hashlib.sha256(Path(place).read_bytes()).hexdigest()[:12] if in_file else ""
+    version = hashlib.sha256(Path(place).read_bytes()).hexdigest()[:12] if place.endswith(".py") else ""
     return Entry(name, _fit(name, getattr(module, attribute)), version)
+
+
+def load(place: str) -> ModuleType:
+    """A module by its name, or the one in a file."""
+    return _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
 
 
 def _load_module(place: str) -> ModuleType:

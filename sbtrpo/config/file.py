@@ -9,7 +9,7 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
-from sbtrpo.config.tasks import is_task_file
+from sbtrpo.config.tasks import ENV_KWARGS, is_task_file
 from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import TrainConfig, all_settings
 from sbtrpo.errors import sentence
@@ -48,7 +48,7 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
         if task_file is not None and is_task_file(str(content.get("task"))):
             content["task"] = str(task_file)
-        known = all_settings(catalogue.method(content.get("algo", RunSettings.algo)))
+        known = {*all_settings(catalogue.method(content.get("algo", RunSettings.algo))), ENV_KWARGS}
         unknown = [name for name in content if name not in known and not catalogue.owners(name)]
         if not unknown:
             return TrainConfig(**{name: value for name, value in content.items() if name in known})

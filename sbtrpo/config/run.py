@@ -13,8 +13,15 @@ Faulted: TypeAlias = Literal["unsafe", "apart"]
 Engine: TypeAlias = Literal["auto", "cpu", "gpu", "gpu-on-cpu"]
 """What simulates the worlds."""
 
+Activation: TypeAlias = Literal["tanh", "relu", "elu"]
+Network: TypeAlias = Literal["mlp", "cnn"]
+Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
+
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
+
+TIMEOUT = 300.0
+"""Seconds after which an environment that does not answer counts as hanging."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,18 @@ class RunSettings:
     """Discount of reward and of cost."""
     hidden: tuple[int, ...] = setting((64, 64), least=1, ceiling=16_384)
     """Widths of the hidden layers, of policy and critics."""
+    activation: Activation = "tanh"
+    """Of the hidden layers, of policy and critics."""
+    network: Network = "mlp"
+    """mlp: hidden layers alone, to which images are vectors; cnn: images pass up to three convolutions before them."""
+    initialisation: Initialisation = "uniform"
+    """The first weights. uniform: those of PyTorch's linear layers; orthogonal: with gains of √2 in hidden layers, 0.01
+    in the policy's last one and 1 in the critics', and biases of 0."""
+    initial_log_std: float = setting(0.0, least=-20, most=2)
+    """Logarithm of the policy's standard deviation at first, in units of half the range of actions."""
+    normalise_observations: bool = True
+    """Whether observations are normalised by their running mean and deviation; a cnn's pixels go from their bounds to
+    [-1, 1] instead. Without, networks see what the environment gives."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
     engine: Engine = setting("auto", operational=True)
@@ -57,6 +76,8 @@ class RunSettings:
     """Threads of the update; 0 takes one where an epoch has at most 65,536 steps, and PyTorch's choice where it has
     more. Last digits depend on how work is split among threads, so a run of small epochs has the same numbers on any
     number of cores. On idle cores more threads are faster; on busy ones they wait for each other."""
+    env_timeout: float = setting(TIMEOUT, above=0, ceiling=10**7, operational=True)
+    """Seconds after which a process with worlds of your own environment counts as hung, and is replaced."""
     keep_last: int = setting(2, least=1, ceiling=10**9, operational=True)
     """Checkpoints kept from the end of the run."""
     keep_every: int = setting(100, least=0, ceiling=10**9, operational=True)
@@ -66,6 +87,12 @@ class RunSettings:
     halves_every: int = setting(10, least=0, ceiling=10**9, operational=True)
     """In one of so many epochs trust-region methods tell how much of what they learn from half of the worlds holds in
     the others (holds_r and holds_c in metrics.csv), which takes another two or three solves; 0: never."""
+    evaluate_every: int = setting(0, least=0, ceiling=10**9, needs="patience")
+    """Epochs between evaluations of the policy on fresh worlds, which leave the training as it is; 0: none."""
+    evaluate_episodes: int = setting(100, least=1, ceiling=10**6, needs="patience")
+    """Episodes of such an evaluation."""
+    patience: int = setting(0, least=0, ceiling=10**9)
+    """The run stops after so many evaluations in a row that are no better than an earlier one; 0 trains to the end."""
 
     @property
     def update_threads(self) -> int:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 Advantage = Literal["mc", "mc-linear", "gae-reward", "gae"]
 Fidelity = Literal["paper", "corrected"]
-Needs = Literal["critics", "baseline"]
+Needs = Literal["critics", "baseline", "patience"]
 _SAME: Any = object()
 
 
@@ -186,6 +186,10 @@ class MethodSettings:
         if needs is None:
             return True
         return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
+
+    def scheduled(self, progress: float) -> dict[str, float]:
+        """Settings that change over a run, by what they are when this share of it is over, in [0, 1]."""
+        return {}
 
     def check(self, gamma: float) -> None:
         """Refuse, by a ValueError, settings that do not go together."""

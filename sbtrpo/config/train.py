@@ -11,8 +11,8 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
-from sbtrpo.config.settings import Declared, MethodSettings, declared
-from sbtrpo.config.tasks import TaskEntry, task_entry
+from sbtrpo.config.settings import Declared, MethodSettings, Needs, declared
+from sbtrpo.config.tasks import ENV_KWARGS, TaskEntry, task_entry, with_env_kwargs
 
 
 @dataclass(frozen=True, init=False)
@@ -20,7 +20,8 @@ class TrainConfig(RunSettings):
     """One training run: its settings and its method's, all of them known and checked.
 
     Settings are given by name, the run's and the method's alike. What is left out has the method's default, which is
-    the published one on that task.
+    the published one on that task. `env_kwargs`, a dict, or `name=value` each, are keyword arguments of an environment
+    of one's own; they become part of its name.
 
     >>> config = TrainConfig(algo="cpo", cg_damping=0.02, seed=3)
     >>> config.seed, config.method.cg_damping, config.method.target_kl
@@ -36,13 +37,16 @@ class TrainConfig(RunSettings):
         algo = declared(RunSettings)["algo"].checked(given.get("algo", RunSettings.algo))
         entry = catalogue.method(algo)
         known = all_settings(entry)
+        kwargs = given.pop(ENV_KWARGS, ())
         for name in given:
             if name not in known:
                 raise ValueError(no_such_setting(name, entry))
         given = {name: value for name, value in given.items() if value is not None or known[name].default is not None}
         given = {name: known[name].checked(value) for name, value in given.items()}
         given |= {"algo": entry.name} if "algo" in given else {}
-        given |= {"task": given["task"].removeprefix("sbtrpo:")} if "task" in given else {}
+        if kwargs or "task" in given:
+            task = given.get("task", RunSettings.task).removeprefix("sbtrpo:")
+            given["task"] = with_env_kwargs(task, kwargs)
         run = {name: given.get(name, item.default) for name, item in declared(RunSettings).items()}
         for name, value in {**run, "algo": entry.name}.items():
             object.__setattr__(self, name, value)
@@ -61,8 +65,14 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 f"total_steps ({self.total_steps}) must hold at least one epoch of {self.steps_per_epoch} steps"
             )
+        if self.patience and not self.evaluate_every:
+            raise ValueError("patience counts evaluations, and there are none; give evaluate_every, too, such as 25")
         for name in (name for name, value in self.settings().items() if value == ()):
             raise ValueError(f"{name} must name at least one {'layer' if name == 'hidden' else 'value'}, got ()")
+        if self.network == "cnn" and self.method.advantage == "mc-linear":
+            raise ValueError(
+                "advantage mc-linear fits a weight to every pixel; with network cnn use mc, gae-reward or gae"
+            )
         self.method.check(self.gamma)
 
     def replace(self, **changes: Any) -> TrainConfig:
@@ -97,8 +107,12 @@ class TrainConfig(RunSettings):
         return {
             name: value
             for name, value in {**self.settings(), **identities}.items()
-            if not rules[name].operational and self.method.in_effect(rules[name].needs)
+            if not rules[name].operational and self._takes_effect(rules[name].needs)
         }
+
+    def _takes_effect(self, needs: Needs | None) -> bool:
+        """Whether settings with this need shape what the run computes."""
+        return self.patience > 0 if needs == "patience" else self.method.in_effect(needs)
 
     def without_effect(self) -> list[str]:
         """Settings that were given and change nothing, as their method is set."""
@@ -121,6 +135,12 @@ class TrainConfig(RunSettings):
 def all_settings(entry: catalogue.Entry) -> dict[str, Declared]:
     """A run's settings and those of a method, by name."""
     return {**declared(RunSettings), **declared(entry.settings)}
+
+
+def concerning(given: Mapping[str, Any]) -> TrainConfig:
+    """A run with those of the settings that its method has."""
+    known = all_settings(catalogue.method(given.get("algo", RunSettings.algo)))
+    return TrainConfig(**{name: value for name, value in given.items() if name in (*known, ENV_KWARGS)})
 
 
 def no_such_setting(name: str, entry: catalogue.Entry) -> str:

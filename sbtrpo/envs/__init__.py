@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sbtrpo.envs.registry import get_spec, register, task_ids
+from sbtrpo.envs.gym import register
+from sbtrpo.envs.registry import get_spec, task_ids
 
 if TYPE_CHECKING:
     from sbtrpo.envs.pool import Pool, make_pool

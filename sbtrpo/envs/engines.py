@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from sbtrpo.config.run import Engine
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec

@@ -1,4 +1,8 @@
-"""The tasks as Gymnasium environments: `gymnasium.make("sbtrpo:SafetyPointGoal2-v0")`, for other libraries."""
+"""The tasks as Gymnasium environments: `gymnasium.make("sbtrpo:SafetyPointGoal2-v0")`, for other libraries.
+
+A task of one's own has its id once it is registered, and without that its file is named:
+`gymnasium.make("sbtrpo:Task-v0", task="my_task.toml")`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from sbtrpo.envs.registry import get_spec, task_ids
+from sbtrpo.envs.registry import TaskLike, enter, get_spec, task_ids
 from sbtrpo.envs.streams import Floats
 
 if TYPE_CHECKING:
@@ -25,18 +29,39 @@ Flags = NDArray[np.bool_]
 _OF_EPISODES = ("final_obs", "_final_obs", "episode", "_episode")
 """Entries of a pool's info that are not one value for each world."""
 _NO_LIMIT = 2**62
-_ENTRY_POINT = "sbtrpo.envs.gym:SafetyEnv"
+_ENTRY_POINT, _VECTOR_ENTRY_POINT = f"{__name__}:SafetyEnv", f"{__name__}:SafetyVectorEnv"
+ANY_TASK = "Task-v0"
+
+
+def register(task: TaskLike) -> str:
+    """Make a task known by its id, to this package and to Gymnasium; returns the id.
+
+    Args:
+        task: a spec, the path of a .toml file, or the same settings as a dict.
+    """
+    spec = get_spec(task)
+    enter(spec)
+    register_gymnasium()
+    return spec.id
+
+
+def make_env(task: TaskLike, **options: Any) -> gymnasium.Env[Any, Any]:
+    """One world of any task, with the time limit of that task."""
+    env = SafetyEnv(task, **options)
+    return gymnasium.wrappers.TimeLimit(env, get_spec(task).episode_length)
 
 
 def register_gymnasium() -> None:
-    """Make all tasks known to Gymnasium by their ids; may be called again when there are more."""
+    """Make all tasks known to Gymnasium by their ids, and `Task-v0`, which is told its task; may be called again."""
+    if ANY_TASK not in gymnasium.registry:
+        gymnasium.register(ANY_TASK, entry_point=f"{__name__}:make_env", vector_entry_point=_VECTOR_ENTRY_POINT)
     for task in task_ids():
         known = gymnasium.registry.get(task)
         if known is None or known.entry_point != _ENTRY_POINT:
             gymnasium.register(
                 task,
                 entry_point=_ENTRY_POINT,
-                vector_entry_point="sbtrpo.envs.gym:SafetyVectorEnv",
+                vector_entry_point=_VECTOR_ENTRY_POINT,
                 max_episode_steps=get_spec(task).episode_length,
                 kwargs={"task": task},
             )
@@ -51,7 +76,7 @@ def observation_space(pool: Pool) -> spaces.Box:
     return spaces.Box(low, high, dtype=np.float64)
 
 
-def _pool(task: str, num_worlds: int, threads: int, layout_rng: LayoutRng, steps: int | None) -> Pool:
+def _pool(task: TaskLike, num_worlds: int, threads: int, layout_rng: LayoutRng, steps: int | None) -> Pool:
     """A pool, with another time limit than its task's if one is given."""
     from sbtrpo.envs.pool import make_pool  # it imports MuJoCo, and registering must be fast
 
@@ -77,7 +102,7 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
     goes on until it terminates.
 
     Args:
-        task: a task id; `sbtrpo.task_ids()` lists them.
+        task: a task id (`sbtrpo.task_ids()` lists them), the path of a .toml file, or the same settings as a dict.
         render_mode: None, "rgb_array", or "human" for a window.
         width: of pictures.
         height: of pictures.
@@ -94,7 +119,7 @@ class SafetyEnv(gymnasium.Env[Any, Any]):
 
     def __init__(
         self,
-        task: str,
+        task: TaskLike,
         render_mode: str | None = None,
         width: int = 480,
         height: int = 480,
@@ -177,7 +202,7 @@ class SafetyVectorEnv(gymnasium.vector.VectorEnv[Floats, Floats, NDArray[Any]]):
     def __init__(
         self,
         num_envs: int,
-        task: str,
+        task: TaskLike,
         max_episode_steps: int | None = None,
         threads: int = 0,
         layout_rng: LayoutRng = "fast",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any, Literal, cast
@@ -10,6 +10,8 @@ from typing import Any, Literal, cast
 import gymnasium
 import numpy as np
 
+from sbtrpo.config.run import TIMEOUT
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.arrays import (
     Array,
     Who,
@@ -27,7 +29,6 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.engines import NoEngine, choose, within_memory
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import Outcome, make_task
 from sbtrpo.errors import sentence
@@ -269,6 +270,8 @@ def make_pool(
     threads: int = 0,
     layout_rng: LayoutRng = "fast",
     sleep: bool = True,
+    timeout: float = TIMEOUT,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> Pool:
     """A pool of worlds.
 
@@ -284,6 +287,8 @@ def make_pool(
         layout_rng: "fast", or "original" to draw what the original draws, world i from `RandomState(seed + i)`
             (velocity tasks: `default_rng(seed + i)`).
         sleep: whether resting bodies leave the solver until something touches them.
+        timeout: seconds after which a process of an environment of your own counts as hung, and is replaced.
+        stopping: whether somebody wants to stop; asked while such a process does not answer.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
@@ -296,7 +301,8 @@ def make_pool(
     if isinstance(task, str) and is_foreign(task):
         from sbtrpo.envs.foreign.pool import make_env_pool
 
-        return cast("Pool", make_env_pool(task, num_worlds, seed, threads))  # it has the same interface
+        pool = make_env_pool(task, num_worlds, seed, threads, timeout=timeout, stopping=stopping)
+        return cast("Pool", pool)  # it has the same interface
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 

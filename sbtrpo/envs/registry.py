@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import Any, TypeAlias
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import spec as s
 from sbtrpo.envs.custom import spec_from_dict, spec_from_toml
-from sbtrpo.envs.foreign.environment import is_foreign
 from sbtrpo.envs.spec import CorridorSpec, NavigationSpec, TaskSpec, VelocitySpec
 
 TaskLike: TypeAlias = str | PathLike[str] | Mapping[str, Any] | TaskSpec
@@ -33,8 +33,8 @@ PAPER_TASKS = (
 _TASKS: dict[str, TaskSpec] = {}
 
 
-def register(spec: TaskSpec) -> None:
-    """Make a task known by its id."""
+def enter(spec: TaskSpec) -> None:
+    """Make a task known by its id, in this package alone."""
     if spec.id in _TASKS:
         raise ValueError(f"task {spec.id!r} is already registered; choose another id")
     _TASKS[spec.id] = spec
@@ -185,4 +185,4 @@ _VELOCITY = [
 
 _FAMILY: list[TaskSpec] = [*_NAVIGATION, *_VELOCITY, CorridorSpec("ToyCorridor-v0")]
 for _spec in _FAMILY:
-    register(_spec)
+    enter(_spec)

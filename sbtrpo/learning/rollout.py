@@ -115,7 +115,7 @@ class Storage:
 
     def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
         head, shape = policy.head, (steps, worlds)
-        self.obs = form.zeros((*shape, policy.params[1].shape[-1]))
+        self.obs = form.zeros((*shape, policy.observation_size))
         self.outputs = form.zeros((*shape, head.outputs))
         self.action = form.zeros((*shape, head.action_size))
         self.signals = form.zeros((signals, *shape))
@@ -327,11 +327,14 @@ def _network(policy: Policy, form: Form) -> Callable[[Array], Array]:
     """The policy's network on a form's arrays."""
     if not isinstance(form, NumpyForm):
         return policy.mean
+    if policy.design.image is not None:
+        return lambda x: form.array(policy.mean(form.tensor(x)))
+    activation = policy.design.function.on_arrays
     weights = [form.array(tensor) for tensor in policy.params[1:]]
 
     def mean(x: NDArray[Any]) -> NDArray[Any]:
         for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-            x = np.tanh(x @ weight.T + bias)
+            x = activation(x @ weight.T + bias)
         outputs: NDArray[Any] = x @ weights[-2].T + weights[-1]
         return outputs
 

@@ -6,12 +6,8 @@ not exist after a resume.
 
 from __future__ import annotations
 
-import contextlib
-import math
-import signal
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,22 +27,20 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
-from sbtrpo.learning.advantages import (
-    baseline_features,
-    fit_baseline,
-    gae,
-    normalise,
-    returns_to_go,
-)
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, returns_to_go
+from sbtrpo.learning.callbacks import Callback, check_callbacks
+from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.interrupts import interruptible
+from sbtrpo.learning.length import how_to_go_on, lengthen
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import collector_class, keeping_torch, place
+from sbtrpo.learning.recorder import Recorder, checkpoints_of
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
-from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
+from sbtrpo.runs.checkpoint import check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.judgement import merit, misleading
 
 SKIPS_TO_STOP = 10
 
@@ -93,16 +87,18 @@ class Trainer:
             torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
         self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
-        pool = make_pool(config.task, config.num_envs, int(streams[3]), config.engine, config.threads)
+        pool = make_pool(
+            config.task, config.num_envs, int(streams[3]), config.engine, config.threads, timeout=config.env_timeout
+        )
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
-        size, space = pool.task.observation_size, pool.env_action_space
+        size, space, design = pool.task.observation_size, pool.env_action_space, design_for(config, pool)
         # The policy is drawn first, so that every method starts from the same one.
-        self.policy = make_policy(size, space, config.hidden, self._init, config.device)
+        self.policy = make_policy(size, space, config.hidden, self._init, config.device, design)
         heads, rate = settings.heads(len(names)), settings.critic_learning_rate
         self.critics: Critics | None = None
         if heads:
-            self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device)
+            self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device, design=design)
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
         self.collector = collector_class(pool)(
@@ -118,11 +114,14 @@ class Trainer:
         self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
         self.baseline: Tensor | None = None
         """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
+        self.tell: Callable[..., None] = _nobody_listens
+        """Called with what happens within an epoch (see `sbtrpo.learning.callbacks.Run.tell`)."""
         self.epoch = 0
         self.skipped = self.skipped_in_a_row = self.faults = 0
 
     def run_epoch(self) -> Epoch:
         """Collect, update, and tell what happened."""
+        self.tell("on_epoch_begin")
         started = time.perf_counter()
         with within_memory(self.config.num_envs):
             rollout = self.collector.collect(self.config.steps_per_world)
@@ -130,11 +129,13 @@ class Trainer:
 
     def learn(self, rollout: Rollout, rollout_seconds: float) -> Epoch:
         """The epoch's part after the rollout: update, and tell what happened."""
+        self.tell("on_rollout", rollout)
         started = time.perf_counter()
         batch = self._batch(rollout, self._advantages(rollout))
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
         update_seconds = time.perf_counter() - started
+        self.tell("on_update", diagnostics)
 
         self.epoch += 1
         self.faults += rollout.faults
@@ -226,8 +227,9 @@ class Trainer:
         """(K, T, N) what the critics thought during collection of the observations acted on, and of what followed."""
         values, after = critics(rollout.obs), critics(rollout.last_obs)
         next_values = torch.cat([values[:, 1:], after[:, None]], dim=1)
-        # The published code shows the critics the raw last observation at a time-out.
-        final_obs = rollout.final_obs_raw if self.config.method.bootstrap_raw_observation else rollout.final_obs
+        # The published code, which knows no images, shows the critics the raw last observation at a time-out.
+        raw = self.config.method.bootstrap_raw_observation and self.config.network == "mlp"
+        final_obs = rollout.final_obs_raw if raw else rollout.final_obs
         next_values[:, rollout.truncated & ~rollout.terminated] = critics(final_obs)
         return values, next_values
 
@@ -293,12 +295,22 @@ class Trainer:
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
 
 
+def _nobody_listens(hook: str, *what: Any) -> None:
+    pass
+
+
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
 @keeping_torch()
-def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = False, wandb: bool = False) -> Path:
+def train(
+    config: TrainConfig,
+    out: str | Path | None = None,
+    quiet: bool = False,
+    wandb: bool = False,
+    callbacks: Iterable[Callback] = (),
+) -> Path:
     """Train a policy; returns the run's folder.
 
     Args:
@@ -306,6 +318,7 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
         out: the run's folder, new or empty; `runs/<task>/<algo>/seed<k>-<hash>` if left out.
         quiet: show nothing.
         wandb: also log to Weights & Biases.
+        callbacks: objects of `sbtrpo.Callback`, told what happens; they may stop the run.
 
     >>> import tempfile
     >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400)
@@ -314,30 +327,48 @@ def train(config: TrainConfig, out: str | Path | None = None, quiet: bool = Fals
     ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
     """
     path = Path(out) if out is not None else default_path(config)
-    trainer = Trainer(config)
+    listening, trainer = check_callbacks(callbacks), Trainer(config)
     with RunFolder.create(path, config, wandb=wandb) as folder:
-        return _run(trainer, folder, quiet)
+        return _run(trainer, folder, quiet, listening)
 
 
 @keeping_torch()
-def resume(run: str | Path, quiet: bool = False, wandb: bool = False, engine: Engine | None = None) -> Path:
+def resume(
+    run: str | Path,
+    quiet: bool = False,
+    wandb: bool = False,
+    engine: Engine | None = None,
+    total_steps: int | None = None,
+    callbacks: Iterable[Callback] = (),
+) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped.
 
-    With another engine it goes on there from now on, on the same states; numbers then differ by rounding, which grows.
+    Args:
+        run: the run's folder.
+        quiet: show nothing.
+        wandb: also log to Weights & Biases.
+        engine: what simulates the worlds from now on; numbers then differ by rounding, which grows.
+        total_steps: a new length of the run, finished or not. What a method lets fall or grow over a run follows the
+            new length from here on, and not from the beginning.
+        callbacks: as those of `train`; they are not kept with the run.
     """
+    listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
+        there: dict[str, Any] = {}
         if engine is not None and engine != folder.config.engine:
             there = {"engine": engine, "device": "auto"}
             place(folder.config.replace(**there))  # what cannot be is refused before anything is written
+        longer = [] if total_steps is None else lengthen(folder, total_steps)
+        if there:
             folder.change(**there)
         trainer, notes = restore(folder)
-        return _run(trainer, folder, quiet, notes)
+        return _run(trainer, folder, quiet, listening, [*notes, *longer])
 
 
 def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
     """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
     folder.hold()
-    store, logged = _store(folder), folder.last_epoch
+    store, logged = checkpoints_of(folder), folder.last_epoch
     # A kill may come after the row of the epoch that the first checkpoint is due at.
     late = logged > folder.config.checkpoint_every
     if not store.epochs() and (late or folder.had_checkpoint or folder.is_summed_up):
@@ -352,7 +383,8 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
         with fitting(folder.path):
             trainer, digests = _trainer_from(state, folder), state.get("tables")
     missing = folder.rewind(trainer.epoch, digests)
-    return trainer, [*notes, *missing, f"resuming after epoch {trainer.epoch}"]
+    going_on = how_to_go_on(folder) if folder.is_finished else f"resuming after epoch {trainer.epoch}"
+    return trainer, [*notes, *missing, going_on]
 
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
@@ -397,68 +429,18 @@ def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
     return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 
-def _store(folder: RunFolder) -> CheckpointStore:
-    return CheckpointStore(folder.checkpoints, folder.config.keep_last, folder.config.keep_every, folder.hold)
-
-
-class Recorder:
-    """Puts a run's epochs into its folder, and what came out."""
-
-    def __init__(self, trainer: Trainer, folder: RunFolder) -> None:
-        self.trainer, self.folder, self._store = trainer, folder, _store(folder)
-        folder.note_engine(trainer.config.engine, trainer.epoch)
-        self._row: dict[str, float] = {}
-        self._saved = trainer.epoch
-
-    def record(self, epoch: Epoch) -> None:
-        """Log an epoch, and save the state if it is time."""
-        self._row = epoch.row
-        self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
-        if self.trainer.epoch % self.folder.config.checkpoint_every == 0:
-            self._save()
-
-    def _save(self) -> None:
-        done = self.trainer.epoch
-        self.folder.flush_episodes()
-        score = merit(self._row["safety_probability"], self._row["safe_reward"])
-        self._store.save(done, {**self.trainer.state_dict(), "tables": self.folder.digests()}, score)
-        self.folder.note_checkpoint()
-        self._saved = done
-
-    def warnings(self) -> list[str]:
-        """What a reader of the last epoch's numbers should know."""
-        metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
-        return list(filter(None, [misleading(*metrics)]))
-
-    def alarm(self) -> str:
-        """What to say of the run's faulted episodes; empty where they are few."""
-        metrics = self.folder.metrics()
-        faulted = metrics.get("faulted_episodes")
-        return "" if faulted is None else alarm(faulted.sum(), metrics["episodes"].sum(), self.folder.config.faulted)
-
-    def close(self) -> bool:
-        """End the session, with all epochs saved; returns whether the run is at its end, whose summary is written."""
-        if self._saved < self.trainer.epoch:
-            self._save()
-        else:
-            self._store.prune()  # a kill may have come in the midst of that
-        if self.trainer.epoch < self.folder.config.epochs:
-            self.folder.close()
-            return False
-        row = self._row or {name: float(values[-1]) for name, values in self.folder.metrics().items()}
-        self.folder.finish({"epochs": self.trainer.epoch, "faults": self.trainer.faults, "final": row})
-        return True
-
-
-def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | None = None) -> Path:
+def _run(
+    trainer: Trainer, folder: RunFolder, quiet: bool, callbacks: Iterable[Callback], notes: Iterable[str] = ()
+) -> Path:
     """Epoch after epoch to the end, to Ctrl-C, or to a state in which it makes no sense to go on."""
-    config, recorder = folder.config, Recorder(trainer, folder)
+    config = folder.config
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
-    warned = False
-    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible() as interrupted:
-        for note in [trainer.placement.sentence(), *config.notes(), *(notes or [])]:
+    warned, pool = False, trainer.collector.pool
+    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible(pool) as interrupted:
+        for note in [trainer.placement.sentence(), *config.notes(), *getattr(pool, "notes", ()), *notes]:
             display.say(note)
-        while trainer.epoch < config.epochs and not interrupted.is_set():
+        recorder = Recorder(trainer, folder, callbacks, display.say)
+        while not recorder.over and not interrupted.is_set():
             epoch = trainer.run_epoch()
             recorder.record(epoch)
             display.update(epoch.row, epoch.timing)
@@ -471,26 +453,6 @@ def _run(trainer: Trainer, folder: RunFolder, quiet: bool, notes: list[str] | No
             display.warn(sentence)
         for warning in recorder.warnings():
             display.say(warning)
-        if not recorder.close():
-            display.say(f"stopped after epoch {trainer.epoch}; continue with: sbtrpo resume {folder.path}")
+        if ending := recorder.close():
+            display.say(ending + ("" if recorder.over else f"; continue with: sbtrpo resume {folder.path}"))
     return folder.path
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Ctrl-C asks for a stop after the running epoch; a second one stops at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-
-    if threading.current_thread() is not threading.main_thread():  # only it may set handlers
-        yield asked
-        return
-    before = signal.signal(signal.SIGINT, ask)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)

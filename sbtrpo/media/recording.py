@@ -7,27 +7,28 @@ later. All runs of a comparison play the same layouts: the first episodes of a p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, get_spec, make_pool
 from sbtrpo.envs.arrays import to_numpy
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.envs.constraints import TOTAL
 from sbtrpo.envs.streams import Floats
-from sbtrpo.envs.view.render import ROBOT, Frame, Renderer, View
+from sbtrpo.envs.view.render import ROBOT, Frame, Renderer
 from sbtrpo.envs.view.stage import Camera
 from sbtrpo.files import check_writable
+from sbtrpo.media.pictures import Pictures, pool_with_pictures
 from sbtrpo.media.video import Gif, Mp4, ffmpeg
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.evaluation import load_policy
-from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.actors import Actor
+from sbtrpo.runs.evaluation import Subject, acting, subject
 
 Which: TypeAlias = Literal["last", "best"] | int
 FrameProgress: TypeAlias = Callable[[int, int], None]
@@ -38,6 +39,8 @@ FLASH_SECONDS = 0.2
 """An object that caused a cost stays red for at least this long."""
 END_SECONDS = 1.0
 """How long the last picture of an episode is shown."""
+VIOLATION = "violation"
+"""What is written into a picture while a cost arises."""
 LEAST_FONT = 6
 """Pixels: smaller letters cannot be read."""
 _INK, _FAINT, _RED, _GREEN, _PAPER = "#1c1e22", "#6b7078", "#c1121f", "#1b8a3c", "#f4f5f7"
@@ -60,13 +63,12 @@ class Step:
     info: dict[str, Any]
 
 
-def first_episodes(pool: Pool, policy: Policy, seed: int, deterministic: bool) -> Iterator[Step]:
+def first_episodes(pool: Pool, policy: Policy | Actor, seed: int, deterministic: bool) -> Iterator[Step]:
     """Play the first episode of every world of a pool that was just reset, step by step."""
-    noise = torch.Generator().manual_seed(seed)
+    act = acting(policy, pool, deterministic, seed)
     running = np.ones(pool.num_worlds, bool)
     while running.any():
-        action = policy.act_in_pool(to_numpy(pool.last_obs), deterministic, noise)
-        _, reward, cost, terminated, truncated, info = pool.step(action)
+        _, reward, cost, terminated, truncated, info = pool.step(act(to_numpy(pool.last_obs)))
         ended = running & to_numpy(terminated | truncated)
         yield Step(running.copy(), ended, to_numpy(reward), to_numpy(cost + info["fault"]), info)
         running &= ~ended
@@ -81,7 +83,8 @@ def violated_components(info: dict[str, Any], names: Sequence[str], world: int) 
 class Shot:
     """What a video shows after one step: the scene, and the sums so far."""
 
-    view: View
+    view: Any
+    """As the renderer has it."""
     red: frozenset[int]
     step: int
     total: float
@@ -94,9 +97,10 @@ Take: TypeAlias = list[Shot]
 """One episode of one run."""
 
 
-def play_takes(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: int, deterministic: bool) -> list[Take]:
+def play_takes(
+    policy: Policy | Actor, pool: Pool, renderer: Renderer | Pictures, seed: int, deterministic: bool
+) -> list[Take]:
     """Play one episode in every world, with what a video shows of it."""
-    policy = load_policy(run, which)
     pool.reset(seed)
     worlds = range(pool.num_worlds)
     takes = [[Shot(renderer.view(world), frozenset(), 0, 0.0, 0.0, _position(pool, world))] for world in worlds]
@@ -106,7 +110,7 @@ def play_takes(run: Path, which: Which, pool: Pool, renderer: Renderer, seed: in
         totals += step.running * step.reward
         costs += step.running * step.cost
         for world in np.flatnonzero(step.running).tolist():
-            violated = violated_components(step.info, names, world)
+            violated = violated_components(step.info, names, world) or [TOTAL] * bool(step.cost[world] > 0)
             last = takes[world][-1]
             if step.ended[world]:  # the world is in its next episode: show the last scene with the new sums
                 red = last.red | {ROBOT} if violated else frozenset[int]()
@@ -149,8 +153,22 @@ def select(take: Take, timing: Timing) -> list[int]:
 
 def flash(take: Take, shot: int, timing: Timing) -> frozenset[int]:
     """Which objects are red in a picture: those that caused a cost since the last picture or a moment ago."""
-    back = timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps))
-    return frozenset().union(*(s.red for s in take[max(0, shot - back + 1) : shot + 1]))
+    return frozenset().union(*(s.red for s in take[_moment(shot, timing) : shot + 1]))
+
+
+def violated(take: Take, shot: int, timing: Timing) -> bool:
+    """Whether a cost arose since the last picture or a moment ago, whatever caused it."""
+    return bool(np.isin(costly_steps(take), range(_moment(shot, timing), shot + 1)).any())
+
+
+def costly_steps(take: Take) -> NDArray[np.int64]:
+    """The steps that cost."""
+    return np.flatnonzero(np.diff([shot.cost for shot in take]) > 0) + 1
+
+
+def _moment(shot: int, timing: Timing) -> int:
+    """The first of the steps that a picture tells of."""
+    return max(0, shot - timing.every * max(1, math.ceil(FLASH_SECONDS * timing.fps)) + 1)
 
 
 class Film:
@@ -158,7 +176,7 @@ class Film:
 
     def __init__(
         self,
-        renderer: Renderer,
+        renderer: Renderer | Pictures,
         takes: Sequence[Sequence[Take]],
         captions: Sequence[str],
         heading: str,
@@ -214,12 +232,22 @@ class Film:
         picture = self._renderer.draw(shot.view, red, trail if np.isfinite(trail).all() else None)
         panel = Image.new("RGB", (self._renderer.width, self._renderer.height + self._bar), _PAPER)
         panel.paste(Image.fromarray(picture), (0, 0))
-        over = number == len(take) - 1
-        self._write_numbers(ImageDraw.Draw(panel), run, shot, episode, bool(red), over)
+        over, pen = number == len(take) - 1, ImageDraw.Draw(panel)
+        lit = violated(take, number, self.timing)
+        self._write_numbers(pen, run, shot, episode, lit, over)
+        self._draw_course(pen, take, number)
         return panel
 
+    def _draw_course(self, pen: ImageDraw.ImageDraw, take: Take, number: int) -> None:
+        """How much of the episode is over, with a red tick at every step so far that cost."""
+        top, bottom = self._renderer.height, self._renderer.height + max(3, self._bar // 12)
+        a_step = self._renderer.width / max(1, len(take) - 1)
+        pen.rectangle((0, top, number * a_step, bottom), "#c9ccd1")
+        for step in costly_steps(take[: number + 1]).tolist():
+            pen.rectangle(((step - 1) * a_step, top, max(step * a_step, (step - 1) * a_step + 2), bottom), _RED)
+
     def _write_numbers(
-        self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, red: bool, over: bool
+        self, pen: ImageDraw.ImageDraw, run: int, shot: Shot, episode: int, lit: bool, over: bool
     ) -> None:
         width, height, bar = self._renderer.width, self._renderer.height, self._bar
         small, large = self._fonts["small"], self._fonts["large"]
@@ -230,17 +258,24 @@ class Film:
         cost = f"cost {shot.cost:g}"
         colour = _RED if shot.cost > 0 else _GREEN
         box = pen.textbbox((width - edge, lower), cost, large, anchor="rm")
-        if red:  # the counter is lit while costs arise
-            pad = bar // 12
-            pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
-        pen.text((width - edge, lower), cost, "white" if red else colour, large, anchor="rm")
+        if lit:  # while costs arise, the counter is lit and the picture marked
+            self._badge(pen, box)
+            mark = (2 * edge, 2 * edge)
+            self._badge(pen, pen.textbbox(mark, VIOLATION, large, anchor="la"))
+            pen.text(mark, VIOLATION, "white", large, anchor="la")
+        pen.text((width - edge, lower), cost, "white" if lit else colour, large, anchor="rm")
         reward = f"reward {shot.total:.2f}".replace("-", "\N{MINUS SIGN}")
         pen.text((width - edge, upper), reward, _INK, large, anchor="rm")
-        if red or over:
-            pen.rectangle((0, 0, width - 1, height - 1), outline=_RED if red or shot.cost > 0 else _GREEN, width=4)
+        if lit or over:
+            pen.rectangle((0, 0, width - 1, height - 1), outline=_RED if lit or shot.cost > 0 else _GREEN, width=4)
         if over:
             verdict = "unsafe" if shot.cost > 0 else "safe"
             pen.text((width - 2 * edge, 2 * edge), verdict, colour, large, anchor="ra")
+
+    def _badge(self, pen: ImageDraw.ImageDraw, box: tuple[float, float, float, float]) -> None:
+        """A red ground for a text."""
+        pad = self._bar // 12
+        pen.rounded_rectangle((box[0] - pad, box[1] - pad, box[2] + pad, box[3] + pad), pad, _RED)
 
     def _compose(self, panels: Sequence[Image.Image]) -> Frame:
         canvas = Image.new("RGB", self.size, _PAPER)
@@ -273,11 +308,11 @@ def _fitting(text: str, size: int, room: float) -> ImageFont.FreeTypeFont:
 
 
 def record(
-    run: str | Path,
+    policy: Any,
     episodes: int = 3,
     seed: int = 7,
     out: str | Path | None = None,
-    compare: Sequence[str | Path] = (),
+    compare: Sequence[Any] = (),
     deterministic: bool = False,
     which: Which = "last",
     width: int = 640,
@@ -286,15 +321,19 @@ def record(
     speed: float = 2.0,
     camera: Camera = "auto",
     progress: FrameProgress | None = None,
+    task: str | None = None,
+    env_kwargs: Mapping[str, Any] | Iterable[str] = (),
+    env_timeout: float | None = None,
 ) -> list[Path]:
-    """Film a run's policy; returns the files written, an MP4 (if there is an encoder) and a GIF.
+    """Film a policy; returns the files written, an MP4 (if there is an encoder) and a GIF.
 
     Args:
-        run: the run's folder.
+        policy: a run's folder, or any other policy that `evaluate` takes.
         episodes: how many the video shows, one after the other.
         seed: seeds the layouts and the policy's noise.
-        out: the name of the video; by default `video.mp4` in the run's folder. The GIF is written beside it.
-        compare: folders of further runs on the same task, which are shown beside it in the same layouts.
+        out: the name of the video; by default `video.mp4` in the run's folder, or beside an exported policy one of its
+            name. The GIF is written beside it.
+        compare: further policies on the same task, which are shown beside it in the same layouts.
         deterministic: act by the policy's mean.
         which: the last checkpoint, the best one, or that of a given epoch.
         width: width of one run's picture, in pixels.
@@ -303,52 +342,67 @@ def record(
         speed: how many times as fast as the simulated clock.
         camera: `auto`, `far`, `top` or `follow` (see `Renderer`).
         progress: called with the number of frames done and the number of all frames.
+        task: where to film it; the run's, or what the file says, if left out. An environment of your own must render
+            `rgb_array`.
+        env_kwargs: keyword arguments of an environment of your own.
+        env_timeout: seconds after which it counts as hung; as in training if left out.
     """
-    runs = [Path(path) for path in dict.fromkeys([str(run), *map(str, compare)])]
-    _check_arguments(runs, episodes, fps, speed)
-    task = _same_task(runs)
-    target = Path(out) if out is not None else runs[0] / "video.mp4"
+    policies = [policy, *compare]
+    policies = [one for k, one in enumerate(policies) if str(one) not in map(str, policies[:k])]
+    _check_arguments(policies, episodes, fps, speed)
+    subjects = [subject(one, which, task, env_kwargs) for one in policies]
+    task = _same_task(subjects)
+    target = Path(out) if out is not None else subjects[0].home / f"{subjects[0].stem or 'video'}.mp4"
     if target.suffix.lower() not in (".mp4", ".gif"):
         raise ValueError(f"a video's name ends in .mp4 or .gif, got {str(target)!r}")
     check_writable(target)
-    pool = make_pool(task, episodes, seed)
-    with Renderer(pool, width, height, camera) as renderer:
-        takes = [play_takes(path, which, pool, renderer, seed, deterministic) for path in runs]
+    pool, renderer = _stage(task, episodes, seed, width, height, camera, env_timeout or subjects[0].config.env_timeout)
+    with renderer:
+        actors = [one.load(None) for one in subjects]
+        takes = [play_takes(one, pool, renderer, seed, deterministic) for one in actors]
         timing = Timing.of(renderer.seconds_a_step, fps, speed)
-        how = "mean action" if deterministic else "sampled actions"
-        heading = f"{pool.spec.id}, {how}, {speed:g} times real time"
-        film = Film(renderer, takes, [_caption(path, which, runs) for path in runs], heading, timing)
+        chosen = any(isinstance(one, Actor) and one.samples is not True for one in actors)
+        how = "actions of their choice" if chosen else "mean action" if deterministic else "sampled actions"
+        heading = f"{subjects[0].config.task_entry.label}, {how}, {speed:g} times real time"
+        film = Film(renderer, takes, _captions(subjects, which), heading, timing)
         return _write_videos(film, target, progress)
 
 
-def _check_arguments(runs: Sequence[Path], episodes: int, fps: float, speed: float) -> None:
+def _stage(
+    task: str, worlds: int, seed: int, width: int, height: int, camera: Camera, timeout: float
+) -> tuple[Pool, Renderer | Pictures]:
+    """Worlds, and what draws them."""
+    if is_foreign(task):
+        foreign = pool_with_pictures(task, worlds, seed, timeout)
+        return cast("Pool", foreign), Pictures(foreign, width, height)
+    pool = make_pool(task, worlds, seed)
+    return pool, Renderer(pool, width, height, camera)
+
+
+def _check_arguments(policies: Sequence[Any], episodes: int, fps: float, speed: float) -> None:
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    if len(runs) > MAX_PANELS:
-        raise ValueError(f"at most {MAX_PANELS} runs fit side by side, got {len(runs)}")
+    if len(policies) > MAX_PANELS:
+        raise ValueError(f"at most {MAX_PANELS} runs fit side by side, got {len(policies)}")
     if fps <= 0 or speed <= 0:
         raise ValueError(f"fps and speed must be above 0, got {fps:g} and {speed:g}")
 
 
-def _same_task(runs: Sequence[Path]) -> str:
-    tasks = {str(path): RunFolder.open(path).config.task for path in runs}
-    specs = [task if is_foreign(task) else get_spec(task) for task in tasks.values()]  # two files may define one task
+def _same_task(subjects: Sequence[Subject]) -> str:
+    tasks = [one.config.task for one in subjects]
+    specs = [task if is_foreign(task) else get_spec(task) for task in tasks]  # two files may define one task
     if any(spec != specs[0] for spec in specs):
-        listed = ", ".join(f"{task} in {path}" for path, task in tasks.items())
+        listed = ", ".join(f"{task} of {one.name} in {one.home}" for task, one in zip(tasks, subjects, strict=True))
         raise ValueError(f"only runs on the same task can be compared side by side, got {listed}")
-    return next(iter(tasks.values()))
+    return tasks[0]
 
 
-def _caption(run: Path, which: Which, runs: Sequence[Path]) -> str:
-    """A run's method and seed; its folder's name too, if another run has the same method and seed."""
-
-    def line(path: Path) -> str:
-        config = RunFolder.open(path).config
-        return f"{config.label}, seed {config.seed}"
-
-    lines = [line(path) for path in runs]
-    text = line(run) if lines.count(line(run)) == 1 else f"{line(run)} ({run.name})"
-    return text if which == "last" else f"{text}, {which if which == 'best' else f'epoch {which}'}"
+def _captions(subjects: Sequence[Subject], which: Which) -> list[str]:
+    """Of each policy its name; also its folder's, if another one has the same name."""
+    names = [one.name for one in subjects]
+    texts = [one.name if names.count(one.name) == 1 else f"{one.name} ({one.home.name})" for one in subjects]
+    epoch = "" if which == "last" else ", best" if which == "best" else f", epoch {which}"
+    return [f"{text}{epoch}" for text in texts]
 
 
 def _write_videos(film: Film, target: Path, progress: FrameProgress | None) -> list[Path]:

@@ -44,6 +44,7 @@ from sbtrpo.envs.view.topdown import (
     draw_trail,
     legend_handles,
     view_reach,
+    within,
 )
 from sbtrpo.files import check_writable, naming
 from sbtrpo.media.recording import Which, first_episodes
@@ -245,14 +246,14 @@ def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     columns = split_columns(len(sides[0]), len(sides[1]))
     shown = [side[: ROWS * n] for side, n in zip(sides, columns, strict=True)]
     rows = max(math.ceil(len(side) / n) for side, n in zip(shown, columns, strict=True) if n)
+    drawn = np.concatenate(shown)
+    reach = view_reach(plan.spec, plan.objects[drawn], plan.trails[:, drawn])
     sheet = _Sheet(
         [n * PANEL + (n - 1) * GAP for n, side in zip(columns, shown, strict=True) if len(side)],
         rows * (PANEL + TITLE) + (rows - 1) * GAP,
-        _floor_handles(plan, episodes),
+        _floor_handles(plan, episodes, [(-reach, reach)] * 2),
         title,
     )
-    drawn = np.concatenate(shown)
-    reach = view_reach(plan.spec, plan.objects[drawn], plan.trails[:, drawn])
     for block, (safe, side, n) in enumerate(
         (safe, side, n) for safe, side, n in zip((True, False), shown, columns, strict=True) if len(side)
     ):
@@ -272,8 +273,8 @@ def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
 
 def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     """All episodes of a side in one panel."""
-    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, _floor_handles(plan, episodes), title)
     limits = _limits(plan)
+    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, _floor_handles(plan, episodes, limits), title)
     for block, safe in enumerate((True, False)):
         side = np.flatnonzero(episodes.safe == safe)
         sheet.heading(block, *side_heading(episodes, safe), safe)
@@ -362,12 +363,14 @@ def _draw_events(axes: Axes, episodes: PlayedEpisodes, plan: FloorPlan, chosen: 
     after = plan.trails[1:, chosen]
     costly = after[episodes.cost[:, chosen] > 0]
     reached = after[episodes.reached[:, chosen]]
-    axes.plot(costly[:, 0], costly[:, 1], **_EVENT, zorder=5)
-    axes.plot(reached[:, 0], reached[:, 1], **_REACHED, zorder=6)
+    for places, mark, order in ((costly, _EVENT, 5), (reached, _REACHED, 6)):
+        axes.plot(*within(axes, places).T, **mark, zorder=order)
 
 
-def _floor_handles(plan: FloorPlan, episodes: PlayedEpisodes) -> list[Line2D]:
-    handles = [handle for handle in legend_handles(plan.spec) if handle.get_label() != "cost above 0"]
+def _floor_handles(plan: FloorPlan, episodes: PlayedEpisodes, limits: Sequence[tuple[float, float]]) -> list[Line2D]:
+    low, high = np.transpose(limits)
+    away = bool(((plan.trails < low) | (plan.trails > high)).any())
+    handles = [handle for handle in legend_handles(plan.spec, away) if handle.get_label() != "cost above 0"]
     if episodes.reached.any():
         handles.append(Line2D([], [], label="goal reached", **_REACHED))
     handles.append(Line2D([], [], label="a step that cost", **_EVENT | {"markersize": 5.0}))

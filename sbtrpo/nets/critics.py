@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form, chunks, minibatch_form, to_numpy
+from sbtrpo.nets.network import CRITIC_GAIN, HIDDEN_GAIN, PUBLISHED, Design
 
 
 class Critics:
@@ -25,22 +26,34 @@ class Critics:
         device: where values go.
         form: of networks and minibatches; that of small minibatches if left out. A method that knows its minibatches
             sets another one with `use`.
+        design: of the networks.
     """
 
     def __init__(
         self, heads: int, observation_size: int, hidden: Sequence[int], learning_rate: float,
-        generator: torch.Generator, device: str = "cpu", form: Form | None = None,
+        generator: torch.Generator, device: str = "cpu", form: Form | None = None, design: Design = PUBLISHED,
     ) -> None:  # fmt: skip
-        self.heads, self.learning_rate, self.device = heads, learning_rate, device
+        self.heads, self.learning_rate, self.device, self._design = heads, learning_rate, device, design
         self._sizes = [observation_size, *hidden, 1]
         self._take(form or minibatch_form(device, rows=0))
+        if design.orthogonal:
+            self._draw_orthogonal(generator)
+            return
         widths = [inputs for inputs, _ in self.stack.layers for _ in range(2)]
         for param, inputs in zip(self.stack.params, widths, strict=True):
             uniform = torch.rand(tuple(param.shape), generator=generator) * 2 - 1
             param[:] = self.form.array(uniform.numpy() / math.sqrt(inputs))
 
+    def _draw_orthogonal(self, generator: torch.Generator) -> None:
+        """The first weights; biases are 0 already."""
+        layers = self.stack.layers
+        gains = [HIDDEN_GAIN] * (len(layers) - 1) + [CRITIC_GAIN]
+        for weight, (inputs, outputs), gain in zip(self.stack.params[::2], layers, gains, strict=True):
+            for own in weight:
+                own[:] = self.form.array(self._design.draw(inputs, outputs, gain, generator)[0].T)
+
     def _take(self, form: Form) -> None:
-        self.form, self.stack = form, form.stack(self.heads, self._sizes)
+        self.form, self.stack = form, form.stack(self.heads, self._sizes, design=self._design)
         self._adam = form.adam(len(self.stack.theta))
 
     def use(self, form: Form) -> None:

@@ -17,7 +17,9 @@ from numpy.typing import DTypeLike
 from torch import Tensor
 from typing_extensions import override
 
+from sbtrpo.nets.by_autograd import AutogradStack
 from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.normaliser import AnyNormaliser, Normaliser, TensorNormaliser
 from sbtrpo.nets.stack import Adam, Stack, clip_together, one_blas_thread
 from sbtrpo.nets.stack_torch import TensorAdam, TensorStack, clip_tensors_together
@@ -67,7 +69,7 @@ class Form(Protocol):
     def order(self, count: int, generator: torch.Generator) -> Array:
         """A random order of so many rows, from a generator of the CPU: the same in every form."""
 
-    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0) -> Any:
+    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0, design: Design = PUBLISHED) -> Any:
         """Networks (see `Stack`)."""
 
     def adam(self, size: int) -> Any:
@@ -119,8 +121,10 @@ class NumpyForm(Form):
         return torch.randperm(count, generator=generator).numpy()
 
     @override
-    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0) -> Stack:
-        return Stack(heads, sizes, extra, self._kinds[float])
+    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0, design: Design = PUBLISHED) -> Any:
+        if design.image is not None:
+            return AutogradStack(self, heads, sizes, extra, design)
+        return Stack(heads, sizes, extra, self._kinds[float], design.activation)
 
     @override
     def adam(self, size: int) -> Adam:
@@ -177,8 +181,10 @@ class TorchForm(Form):
         return torch.randperm(count, generator=generator).to(self.device)
 
     @override
-    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0) -> TensorStack:
-        return TensorStack(heads, sizes, extra, self._kinds[float], self.device)
+    def stack(self, heads: int, sizes: Sequence[int], extra: int = 0, design: Design = PUBLISHED) -> Any:
+        if design.image is not None:
+            return AutogradStack(self, heads, sizes, extra, design)
+        return TensorStack(heads, sizes, extra, self._kinds[float], self.device, design.activation)
 
     @override
     def adam(self, size: int) -> TensorAdam:

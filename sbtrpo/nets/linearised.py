@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from sbtrpo.nets.by_autograd import AutogradLinearised
+from sbtrpo.nets.images import ROWS
 from sbtrpo.nets.network import MLP
 
 CHUNK = 65_536
@@ -29,10 +32,10 @@ class Linearised:
     """
 
     def __init__(self, network: MLP, obs: Tensor) -> None:
-        params = network.params
+        params, activation = network.params, network.design.function
         activations = [obs]
         for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
-            activations.append(torch.tanh(torch.nn.functional.linear(activations[-1], weight, bias)))
+            activations.append(activation.on_tensors(torch.nn.functional.linear(activations[-1], weight, bias)))
         self.output = torch.nn.functional.linear(activations[-1], params[-2], params[-1])
         """(B, outputs)"""
         one = torch.ones_like(obs[:, :1])
@@ -42,7 +45,7 @@ class Linearised:
         """s_lj of every layer but the last and every output: (B, out) each. In the last, s_lj is the unit vector j."""
         signal = [row.expand(len(obs), -1) for row in params[-2]]
         for layer in range(len(activations) - 1, 0, -1):
-            slope = 1 - activations[layer] * activations[layer]
+            slope = activation.slope(activations[layer])
             signal = [s * slope for s in signal]
             self.signals.insert(0, signal)
             signal = [s @ params[2 * layer - 2] for s in signal] if layer > 1 else []
@@ -78,6 +81,14 @@ class Linearised:
         joined.append((cotangent.reshape(outputs * k, b) @ self.inputs[-1]).view(outputs, k, -1).transpose(0, 1))
         gradients = [gradient for both in joined for gradient in (both[..., :-1], both[..., -1])]
         return torch.cat([gradient.reshape(k, -1) for gradient in gradients], dim=1)
+
+
+AnyLinearised: TypeAlias = Linearised | AutogradLinearised
+
+
+def linearise(network: MLP, obs: Tensor) -> AnyLinearised:
+    """The network on the observations; by autograd where it convolves them."""
+    return (Linearised if network.design.image is None else AutogradLinearised)(network, obs)
 
 
 class LinearisedTogether:
@@ -143,15 +154,16 @@ class LinearisedChunks:
 
     def __init__(self, network: MLP, obs: Tensor) -> None:
         self._network, self._obs = network, obs
-        self.rows = [slice(start, min(start + CHUNK, len(obs))) for start in range(0, len(obs), CHUNK)]
+        chunk = CHUNK if network.design.image is None else ROWS
+        self.rows = [slice(start, min(start + chunk, len(obs))) for start in range(0, len(obs), chunk)]
         """Of each chunk."""
-        self._kept: list[Linearised] = []
+        self._kept: list[AnyLinearised] = []
         outputs, room = [], BUDGET
         for rows in self.rows:
             if room < 0:
                 outputs.append(network(obs[rows]))
                 continue
-            linearised = Linearised(network, obs[rows])
+            linearised = linearise(network, obs[rows])
             outputs.append(linearised.output)
             room -= linearised.size
             if room >= 0:
@@ -164,7 +176,7 @@ class LinearisedChunks:
         """Whether there is room for all of them."""
         return len(self._kept) == len(self.rows)
 
-    def __iter__(self) -> Iterator[tuple[slice, Linearised]]:
+    def __iter__(self) -> Iterator[tuple[slice, AnyLinearised]]:
         for number, rows in enumerate(self.rows):
             kept = number < len(self._kept)
-            yield rows, self._kept[number] if kept else Linearised(self._network, self._obs[rows])
+            yield rows, self._kept[number] if kept else linearise(self._network, self._obs[rows])

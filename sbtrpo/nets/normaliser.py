@@ -22,6 +22,8 @@ class Normaliser:
     """
 
     EPSILON = 1e-8
+    learns = True
+    """Whether it grows with what is seen; see `fix`."""
 
     def __init__(self, size: int) -> None:
         self.mean: NDArray[np.float64] = np.zeros(size)
@@ -30,6 +32,8 @@ class Normaliser:
 
     def update(self, batch: NDArray[np.float64]) -> None:
         """Merge a batch of observations (n, size) into the statistics."""
+        if not self.learns:
+            return
         n = len(batch)
         total = self.count + n
         mean = batch.mean(axis=0)
@@ -42,6 +46,10 @@ class Normaliser:
     def __call__(self, observation: NDArray[np.float64]) -> NDArray[np.float64]:
         """The observation in units of the statistics; never clipped."""
         return (observation - self.mean) / np.sqrt(self.var + self.EPSILON)
+
+    def fix(self, mean: float, scale: float) -> None:
+        """From now on this is subtracted from every entry, and what is left divided by the scale."""
+        self.mean[:], self.var[:], self.learns = mean, scale * scale - self.EPSILON, False
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
         """Mean, variance and count."""
@@ -65,6 +73,7 @@ class TensorNormaliser:
     """
 
     EPSILON = Normaliser.EPSILON
+    learns = True
 
     def __init__(self, size: int, device: str = "cpu") -> None:
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
@@ -73,6 +82,8 @@ class TensorNormaliser:
 
     def update(self, batch: Tensor) -> None:
         """Merge a batch of observations (n, size) into the statistics."""
+        if not self.learns:
+            return
         n, several = batch.shape[-2], self.mean.dim() > 1
         total = self.count + n
         batch = batch.double()
@@ -86,6 +97,10 @@ class TensorNormaliser:
     def __call__(self, observation: Tensor) -> Tensor:
         """The observation in units of the statistics, in float64; never clipped."""
         return (observation.double() - self.mean) / torch.sqrt(self.var + self.EPSILON)
+
+    def fix(self, mean: float, scale: float) -> None:
+        """From now on this is subtracted from every entry, and what is left divided by the scale."""
+        self.mean[:], self.var[:], self.learns = mean, scale * scale - self.EPSILON, False
 
     def state_dict(self) -> dict[str, NDArray[np.float64]]:
         """Mean, variance and count, as `Normaliser` saves them."""

@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from sbtrpo.nets.activations import Activation
 from sbtrpo.nets.forms import Form
 from sbtrpo.nets.normaliser import TensorNormaliser
 from sbtrpo.nets.policy import Policy
 
 
-def networks(params: Sequence[Tensor], x: Tensor) -> Tensor:
-    """Outputs (K, n, out) of K tanh networks for inputs (K, n, in): those of `MLP`, with weights (K, out, in)."""
+def networks(params: Sequence[Tensor], x: Tensor, activation: Activation) -> Tensor:
+    """Outputs (K, n, out) of K networks for inputs (K, n, in): those of `MLP`, with weights (K, out, in)."""
     for weight, bias in zip(params[:-2:2], params[1:-2:2], strict=True):
-        x = torch.tanh(torch.baddbmm(bias[:, None], x, weight.mT))
+        x = activation.on_tensors(torch.baddbmm(bias[:, None], x, weight.mT))
     return torch.baddbmm(params[-1][:, None], x, params[-2].mT)
 
 
@@ -32,6 +33,7 @@ class Policies:
         self._worlds = worlds
         """N / K"""
         self._members, self.head, self.device = list(members), members[0].head, members[0].device
+        self.observation_size, self._activation = members[0].observation_size, members[0].design.function
         self.params = [torch.stack(alike) for alike in zip(*(policy.params for policy in members), strict=True)]
         self.normaliser = Normalisers([cast(TensorNormaliser, policy.normaliser) for policy in members])
         for k, policy in enumerate(members):
@@ -44,7 +46,8 @@ class Policies:
 
     def mean(self, observation: Tensor) -> Tensor:
         """The networks' outputs for normalised observations of all worlds: (N, actions)."""
-        return networks(self.params[1:], torch.unflatten(observation, 0, (-1, self._worlds))).flatten(0, 1)
+        apart = torch.unflatten(observation, 0, (-1, self._worlds))
+        return networks(self.params[1:], apart, self._activation).flatten(0, 1)
 
     def to_env(self, action: Tensor) -> Tensor:
         """Actions as the environment's pool takes them, whose bounds are the same for all."""
@@ -62,6 +65,7 @@ class Normalisers(TensorNormaliser):
         self.mean = torch.stack([own.mean for own in members])[:, None]
         self.var = torch.stack([own.var for own in members])[:, None]
         self.count = torch.stack([own.count for own in members])[:, None, None]
+        self.learns = members[0].learns
         for k, own in enumerate(members):
             own.mean, own.var, own.count = self.mean[k, 0], self.var[k, 0], self.count[k, 0, 0]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from sbtrpo.nets.distributions import Array, Categorical, Distribution, Gaussian
 from sbtrpo.nets.forms import Form, acting_form
-from sbtrpo.nets.network import MLP, make_mlp, unflatten
+from sbtrpo.nets.network import MLP, PUBLISHED, Design, make_mlp, unflatten
 from sbtrpo.nets.normaliser import AnyNormaliser, TensorNormaliser
 
 
@@ -45,11 +45,20 @@ class Policy:
         discrete: bool = False,
         low: NDArray[Any] | None = None,
         high: NDArray[Any] | None = None,
+        design: Design = PUBLISHED,
     ) -> None:
         self.head: Distribution = Categorical(actions) if discrete else Gaussian(actions)
+        self.observation_size, self.hidden, self.design = observation_size, tuple(hidden), design
+        image = design.image
+        if image is not None and image.size != observation_size:
+            raise ValueError(f"images of {image.shape} have {image.size} pixels, and observations {observation_size}")
         self.normaliser: AnyNormaliser = acting_form(device, worlds=0).normaliser(observation_size)
-        network = make_mlp([observation_size, *hidden, actions], generator, device)
-        self.params: list[Tensor] = [torch.zeros(self.head.spreads, device=device), *network.params]
+        if not design.normalise:
+            self.normaliser.fix(0.0, 1.0)
+        elif image is not None:
+            self.normaliser.fix((image.high + image.low) / 2, (image.high - image.low) / 2)
+        network = make_mlp([observation_size, *hidden, actions], generator, device, design)
+        self.params: list[Tensor] = [torch.full((self.head.spreads,), design.log_std, device=device), *network.params]
         self.device = device
         self.low = np.full(self.head.spreads, -1.0) if low is None else np.asarray(low, np.float64)
         self.high = np.full(self.head.spreads, 1.0) if high is None else np.asarray(high, np.float64)
@@ -59,6 +68,8 @@ class Policy:
         """Likewise; empty for the network's own."""
         self.start = 0
         """The number of the first choice."""
+        self.table: NDArray[Any] | None = None
+        """(choices, *shape) the action that each choice stands for, where that is no number."""
         self._sent: tuple[Tensor, Tensor] | None = None
 
     @property
@@ -66,9 +77,13 @@ class Policy:
         """(actions,), empty for a choice."""
         return self.params[0]
 
+    def network(self, params: Sequence[Tensor]) -> MLP:
+        """The network with these parameters, which have no log_std in front."""
+        return MLP(list(params), self.design)
+
     def mean(self, observation: Tensor, params: Sequence[Tensor] | None = None) -> Tensor:
         """The network's outputs for normalised observations, a Gaussian's mean actions: (..., actions)."""
-        return MLP(list(params or self.params)[1:])(observation)
+        return self.network((params or self.params)[1:])(observation)
 
     def log_prob(self, observation: Tensor, action: Tensor, params: Sequence[Tensor] | None = None) -> Tensor:
         """Log-density of actions, summed over their dimensions: (...)."""
@@ -78,9 +93,10 @@ class Policy:
 
     def use(self, form: Form) -> None:
         """Keep the statistics of observations in another form from now on."""
-        state = self.normaliser.state_dict()
-        self.normaliser = form.normaliser(len(state["mean"]))
-        self.normaliser.load_state_dict(state)
+        before = self.normaliser
+        self.normaliser = form.normaliser(self.observation_size)
+        self.normaliser.load_state_dict(before.state_dict())
+        self.normaliser.learns = before.learns
 
     def to_env(self, action: Array) -> Array:
         """Actions as the environment's pool takes them: from [-1, 1] to its bounds, not clipped; or numbers from 0 on.
@@ -120,18 +136,17 @@ class Policy:
         """Actions that the environment's action space contains, for raw observations; statistics stay.
 
         Args:
-            observation: one, (observation_size,), or N of them, (N, observation_size).
+            observation: one, (observation_size,), or N of them, (N, observation_size); images also in their shape.
             deterministic: the most probable actions; otherwise sampled ones.
             seed: of the noise; it takes the place of the generator.
             generator: of the noise, on the CPU; torch's default one if left out.
         """
         if seed is not None:
             generator = torch.Generator().manual_seed(seed)
-        raw = np.asarray(observation, np.float64)
-        self._check(raw)
+        raw = self._in_rows(np.asarray(observation, np.float64))
         action = self.act_in_pool(raw, deterministic, generator)
         if self.head.discrete:
-            return action + self.start
+            return action + self.start if self.table is None else self.table[action]
         dtype = self.dtype or str(action.dtype)
         within: NDArray[Any] = np.clip(action.astype(dtype), *self.bounds(dtype))
         return within.reshape((*raw.shape[:-1], *self.shape))
@@ -147,18 +162,22 @@ class Policy:
         self, observation: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
         """The same as `act` for raw observations on the policy's device, where everything stays."""
-        self._check(observation)
+        observation = self._in_rows(observation)
         action: Tensor = self.to_env(self._decide(observation, deterministic, generator))
         if self.head.discrete:
-            return action + self.start
+            return action + self.start if self.table is None else torch.as_tensor(self.table).to(action.device)[action]
         dtype = self.dtype or str(action.dtype).removeprefix("torch.")
         low, high = (torch.as_tensor(bound, device=action.device) for bound in self.bounds(dtype))
         return action.to(low.dtype).clamp(low, high).reshape((*observation.shape[:-1], *self.shape))
 
-    def _check(self, observation: Array) -> None:
-        size, shape = self.params[1].shape[1], tuple(observation.shape)
+    def _in_rows(self, observation: Array) -> Array:
+        """One observation or N of them as (..., observation_size)."""
+        size, image, shape = self.observation_size, self.design.image, tuple(observation.shape)
+        if image is not None and shape[-len(image.shape) :] == image.shape and len(shape) <= len(image.shape) + 1:
+            return observation.reshape((*shape[: -len(image.shape)], size))
         if len(shape) not in (1, 2) or shape[-1] != size:
             raise ValueError(f"observation must have the shape ({size},), or (N, {size}) for N of them, got {shape}")
+        return observation
 
     @torch.no_grad()
     def _decide(self, observation: Array, deterministic: bool, generator: torch.Generator | None) -> Tensor:
@@ -182,12 +201,15 @@ class Policy:
 
     def state_dict(self) -> dict[str, Any]:
         """Weights and statistics."""
+        image = self.design.image
+        table = {} if self.table is None else {"table": self.table.copy()}
         return {
+            **({} if image is None else {"image": image.as_dict()}),
             "params": [tensor.clone() for tensor in self.params],
             "normaliser": self.normaliser.state_dict(),
             "low": self.low.copy(),
             "high": self.high.copy(),
-            "action": {"shape": list(self.shape), "dtype": self.dtype, "start": self.start},
+            "action": {"shape": list(self.shape), "dtype": self.dtype, "start": self.start, **table},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -200,6 +222,9 @@ class Policy:
         if (action := state.get("action")) is not None:  # older versions did not tell
             self.shape, self.dtype, self.start = tuple(action["shape"]), str(action["dtype"]), int(action["start"])
             np.dtype(self.dtype or "float32")  # one that is none is told of here
+            self.table = np.array(action["table"]) if "table" in action else None
+            if self.table is not None and self.table.shape != (self.head.outputs, *self.shape):
+                raise ValueError("the table of actions has another form")
 
 
 def make_policy(
@@ -208,14 +233,17 @@ def make_policy(
     hidden: Sequence[int],
     generator: torch.Generator,
     device: str = "cpu",
+    design: Design = PUBLISHED,
 ) -> Policy:
     """A policy for the action space of an environment, of whatever shape."""
     if isinstance(actions, gymnasium.spaces.Discrete):
-        policy = Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True)
+        policy = Policy(observation_size, int(actions.n), hidden, generator, device, discrete=True, design=design)
         policy.start = int(actions.start)
+        policy.table = getattr(actions, "table", None)
+        policy.shape = () if policy.table is None else policy.table.shape[1:]
     else:
         low, high = actions.low.ravel(), actions.high.ravel()
-        policy = Policy(observation_size, len(low), hidden, generator, device, low=low, high=high)
+        policy = Policy(observation_size, len(low), hidden, generator, device, low=low, high=high, design=design)
         policy.shape = actions.shape
-    policy.dtype = str(actions.dtype)
+    policy.dtype = str(actions.dtype if policy.table is None else policy.table.dtype)
     return policy

@@ -17,37 +17,53 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from sbtrpo.nets.activations import ACTIVATIONS
+from sbtrpo.nets.distributions import Array
+
 Floats = NDArray[Any]
 """Of float32 in training; tests also compute in float64."""
 
 
+def count(heads: int, layers: Sequence[tuple[int, int]]) -> int:
+    """Parameters of so many networks with these inputs and outputs of layers."""
+    return heads * sum((inputs + 1) * outputs for inputs, outputs in layers)
+
+
+def views(vector: Array, extra: int, heads: int, layers: Sequence[tuple[int, int]]) -> list[Array]:
+    """A vector behind its first entries as weight (K, in, out), bias (K, 1, out), weight, ...; views, not copies."""
+    shapes = [shape for inputs, outputs in layers for shape in ((heads, inputs, outputs), (heads, 1, outputs))]
+    ends = itertools.accumulate((math.prod(shape) for shape in shapes), initial=extra)
+    return [
+        vector[start:end].reshape(shape) for (start, end), shape in zip(itertools.pairwise(ends), shapes, strict=True)
+    ]
+
+
 class Stack:
-    """K tanh networks of one shape with linear outputs, and room for `extra` parameters in front of theirs.
+    """K networks of one shape with linear outputs, and room for `extra` parameters in front of theirs.
 
     `theta` and `gradient` are vectors; `params` and `gradients` are views of them, weight (K, in, out), bias
     (K, 1, out), weight, ...
     """
 
-    def __init__(self, heads: int, sizes: Sequence[int], extra: int = 0, dtype: DTypeLike = np.float32) -> None:
-        self.heads, self.extra = heads, extra
+    def __init__(
+        self,
+        heads: int,
+        sizes: Sequence[int],
+        extra: int = 0,
+        dtype: DTypeLike = np.float32,
+        activation: str = "tanh",
+    ) -> None:
+        self.heads, self.extra, self._activation = heads, extra, ACTIVATIONS[activation]
         self.layers = list(itertools.pairwise(sizes))
-        count = extra + heads * sum((inputs + 1) * outputs for inputs, outputs in self.layers)
-        self.theta, self.gradient = np.zeros((2, count), dtype)
-        self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
-
-    def _views(self, vector: Floats) -> list[Floats]:
-        k = self.heads
-        shapes = [shape for inputs, outputs in self.layers for shape in ((k, inputs, outputs), (k, 1, outputs))]
-        ends = np.cumsum([math.prod(shape) for shape in shapes])
-        parts = np.split(vector[self.extra :], ends[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        self.theta, self.gradient = np.zeros((2, extra + count(heads, self.layers)), dtype)
+        self.params, self.gradients = (views(v, extra, heads, self.layers) for v in (self.theta, self.gradient))
 
     def forward(self, x: Floats) -> list[Floats]:
         """Inputs (n, in), what each hidden layer makes of them, (K, n, out), and outputs (K, n, out)."""
         activations = [x]
         for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
             if len(activations) > 1:
-                np.tanh(activations[-1], out=activations[-1])
+                self._activation.on_arrays(activations[-1], out=activations[-1])
             activations.append(activations[-1] @ weight)
             activations[-1] += bias
         return activations
@@ -61,7 +77,7 @@ class Stack:
             if layer:
                 # With one output, as a critic's last layer has, the product is an outer one.
                 signal = signal * weight.mT if weight.shape[2] == 1 else signal @ weight.mT
-                signal *= 1 - h * h
+                signal *= self._activation.slope(h)
 
 
 class Adam:

@@ -14,9 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sbtrpo.nets.activations import ACTIVATIONS
+from sbtrpo.nets.stack import count, views
+
 
 class TensorStack:
-    """K tanh networks of one shape with linear outputs, and room for `extra` parameters in front of theirs.
+    """K networks of one shape with linear outputs, and room for `extra` parameters in front of theirs.
 
     As `Stack`: `theta` and `gradient` are vectors; `params` and `gradients` are views of them, weight (K, in, out),
     bias (K, 1, out), weight, ...
@@ -29,19 +32,14 @@ class TensorStack:
         extra: int = 0,
         dtype: torch.dtype = torch.float32,
         device: str = "cpu",
+        activation: str = "tanh",
     ) -> None:
-        self.heads, self.extra = heads, extra
+        self.heads, self.extra, self._activation = heads, extra, ACTIVATIONS[activation]
         self.layers = list(itertools.pairwise(sizes))
-        count = extra + heads * sum((inputs + 1) * outputs for inputs, outputs in self.layers)
+        size = extra + count(heads, self.layers)
         # Two tensors, not two rows of one: autograd would take a gradient that is filled for parameters that changed.
-        self.theta, self.gradient = (torch.zeros(count, dtype=dtype, device=device) for _ in range(2))
-        self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
-
-    def _views(self, vector: Tensor) -> list[Tensor]:
-        k = self.heads
-        shapes = [shape for inputs, outputs in self.layers for shape in ((k, inputs, outputs), (k, 1, outputs))]
-        pieces = torch.split(vector[self.extra :], [math.prod(shape) for shape in shapes])
-        return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+        self.theta, self.gradient = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+        self.params, self.gradients = (views(v, extra, heads, self.layers) for v in (self.theta, self.gradient))
 
     def forward(self, x: Tensor) -> list[Tensor]:
         """Inputs (K, n, in), what each hidden layer makes of them, (K, n, out), and outputs (K, n, out).
@@ -52,7 +50,7 @@ class TensorStack:
         activations = [x.expand(self.heads, *x.shape)]
         for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
             if len(activations) > 1:
-                activations[-1].tanh_()
+                self._activation.in_place(activations[-1])
             activations.append(torch.baddbmm(bias, activations[-1], weight))
         return activations
 
@@ -65,7 +63,7 @@ class TensorStack:
             if layer:
                 # With one output, as a critic's last layer has, the product is an outer one.
                 signal = signal * weight.mT if weight.shape[2] == 1 else torch.bmm(signal, weight.mT)
-                signal.addcmul_(signal * h, h, value=-1)  # signal (1 - h²)
+                self._activation.pull(signal, h)
 
 
 class TensorAdam:

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sbtrpo.benchmark.columns import FRESH
 from sbtrpo.files import UNFINISHED, move, naming, write_atomically
-from sbtrpo.report import compare, constraints, figures, histograms, page, paper, planes, render, tables
+from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
 from sbtrpo.report.runs import Runs, Table, as_columns, read_runs
@@ -153,6 +154,7 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         ("table of advantage estimates", partial(tables.advantage, runs)),
         ("table of other settings, safety", partial(tables.others, runs, "safety")),
         ("table of other settings, reward", partial(tables.others, runs, "reward")),
+        *([("table of fresh worlds", partial(evaluations.evaluation_table, runs))] if runs.evaluated else []),
         *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),
@@ -179,12 +181,15 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
 
 def _drawings(runs: Runs) -> Iterable[_Drawing]:
     for task, name in zip(runs.tasks, _names(runs.tasks), strict=True):
-        title = f"training curves, {paper.task_title(task)}"
+        title = f"training curves, {task}"
         yield _Drawing(f"curves_{name}", title, partial(figures.training_curves, runs, task), on_page=False)
-    yield _Drawing("car_circle", "Car Circle: relapses and recoveries", partial(figures.car_circle, runs))
+        if runs.evaluated:
+            draw = partial(figures.training_curves, runs, task, FRESH)
+            yield _Drawing(f"fresh_{name}", f"fresh worlds, {task}", draw, on_page=False)
+    yield _Drawing("car_circle", f"{figures.CIRCLE}: relapses and recoveries", partial(figures.car_circle, runs))
     long = sorted({run.task for run in runs.long}) or [figures.BUTTON]
     for task, name in zip(long, _names(long), strict=True):
-        yield _Drawing(f"long_{name}", f"long run, {paper.task_title(task)}", partial(figures.long_run, runs, task))
+        yield _Drawing(f"long_{name}", f"long run, {task}", partial(figures.long_run, runs, task))
     yield _Drawing("beta", "frontier of the safety bias β", partial(planes.beta_frontier, runs))
     yield _Drawing("profiles", "performance profiles", partial(planes.performance_profiles, runs))
     yield _Drawing("angles_reward", "angles to the reward gradient", partial(histograms.angles, runs, "reward"))
@@ -197,7 +202,7 @@ def _names(tasks: Iterable[str]) -> list[str]:
     """A file name for each task; a number is added if two would be the same."""
     names: list[str] = []
     for task in tasks:
-        name = slug(paper.task_title(task))
+        name = slug(task)
         names.append(name if name not in names else f"{name}_{len(names)}")
     return names
 
@@ -229,7 +234,7 @@ def _copy_videos(folder: Path, out: Path, runs: Runs, report: Report) -> list[Vi
         _copy(path, target)
         report.written.append(target)
         title = " · ".join(name.replace("_", " ") for name in inside.with_suffix("").parts)
-        tasks = [t for t in runs.tasks if t in inside.as_posix() or slug(paper.task_title(t)) in slug(title)]
+        tasks = [t for t in runs.tasks if t in inside.as_posix() or slug(t) in slug(title)]
         films.append(VideoFile(title, f"videos/{inside.as_posix()}", tasks[0] if tasks else ""))
     return films
 

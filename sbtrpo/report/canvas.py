@@ -104,7 +104,7 @@ def files(draw: Callable[[], Figure]) -> dict[str, bytes]:
 def slug(text: str) -> str:
     """A text as a file name.
 
-    >>> slug("Point Button"), slug("</>")
-    ('point_button', 'unnamed')
+    >>> slug("SafetyPointButton2-v0"), slug("</>")
+    ('safetypointbutton2_v0', 'unnamed')
     """
     return re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")[:60] or "unnamed"

@@ -121,7 +121,7 @@ def comparison_table(runs: Runs) -> Table:
         theirs = Cell(comparison.theirs.mean_text, comparison.theirs.std_text, value=comparison.theirs.mean)
         rows.append(
             [
-                Cell(paper.task_title(comparison.task)),
+                Cell(comparison.task),
                 Cell(comparison.variant.title),
                 Cell(paper.TITLES[comparison.metric]),
                 number_cell(comparison.ours),
@@ -158,7 +158,7 @@ def _signed(number: float) -> str:
 
 def _reasons(compared: Sequence[Comparison]) -> str:
     reasons = dict.fromkeys(
-        f"{comparison.variant.title} on {paper.task_title(comparison.task)}: {comparison.unreliable}"
+        f"{comparison.variant.title} on {comparison.task}: {comparison.unreliable}"
         for comparison in compared
         if comparison.unreliable
     )

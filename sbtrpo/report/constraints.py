@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sbtrpo.benchmark.columns import constraint_metrics
-from sbtrpo.report import paper
 from sbtrpo.report.render import Cell, Table, number_cell
 from sbtrpo.report.runs import LAST_EPOCHS, Runs
 from sbtrpo.report.tables import HEADS, Missing, basis
@@ -21,7 +20,7 @@ def constraint_table(runs: Runs) -> Table:
             for name in runs.constraints:
                 estimates = [runs.pooled(task, variant, metric) for metric in constraint_metrics(name)]
                 if any(estimates):
-                    labels = [Cell(paper.task_title(task)), Cell(variant.title), Cell(name)]
+                    labels = [Cell(task), Cell(variant.title), Cell(name)]
                     rows.append([*labels, *(number_cell(estimate, note) for estimate in estimates)])
                     tags.append([f"task:{task}", f"method:{variant.title}"])
     if not rows:

@@ -30,19 +30,22 @@ RECOVERED, RELAPSED = 1.0, 5.0
 # ---- training curves -------------------------------------------------------------------------------------------------
 
 
-def training_curves(runs: Runs, task: str) -> Figure:
-    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation."""
-    variants = [variant for variant in rivals(runs) if runs.of(task, variant)]
+def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
+    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation.
+
+    With the prefix of evaluations, those on fresh worlds: the last one at every moment.
+    """
+    variants = [v for v in rivals(runs) if any(run.has(f"{prefix}reward") for run in runs.of(task, v))]
     if not variants:
-        raise Missing("no runs at cost limit 0")
+        raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
     longest = max(run.steps for variant in variants for run in runs.of(task, variant))
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in variants:
-            _curve(axis, runs.of(task, variant), metric, longest, line_style(variant), variant.title)
+            _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, line_style(variant), variant.title)
         _finish(axis, metric, longest, axis in axes[2:])
-    figure.suptitle(literal(paper.task_title(task)), fontsize=12)
+    figure.suptitle(literal(task + (": episodes in fresh worlds" if prefix else "")), fontsize=12)
     legend(figure, axes[0])
     return figure
 
@@ -98,7 +101,7 @@ def car_circle(runs: Runs, most: int = 5) -> Figure:
     """Cost and reward of SB-TRPO on Car Circle, a panel for each of at most `most` seeds; relapses are shaded."""
     circle_runs = runs.of(CIRCLE, Variant("sb-trpo"))[:most]
     if not circle_runs:
-        raise Missing("no runs of SB-TRPO on Car Circle")
+        raise Missing(f"no runs of SB-TRPO on {CIRCLE}")
     figure = sheet(10, 1.1 + 1.75 * len(circle_runs))
     longest = max(run.steps for run in circle_runs)
     for [axes], run in zip(grid(figure, len(circle_runs), 1, sharex=True), circle_runs, strict=True):
@@ -120,7 +123,7 @@ def car_circle(runs: Runs, most: int = 5) -> Figure:
         reward_axes.spines["right"].set_visible(True)
         reward_axes.spines["right"].set_color("#c5c9ce")
     title = f"shaded: cost above {RELAPSED:g} after it had been below {RECOVERED:g}, until it is so again"
-    figure.suptitle(f"Car Circle: relapses and recoveries of SB-TRPO ({title})", fontsize=11)
+    figure.suptitle(f"{CIRCLE}: relapses and recoveries of SB-TRPO ({title})", fontsize=11)
     handles = [*axes.get_legend_handles_labels()[0], *reward_axes.get_legend_handles_labels()[0]]
     figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
     return figure
@@ -141,7 +144,7 @@ def long_run(runs: Runs, task: str) -> Figure:
     """Runs that are much longer than the usual ones, in front of the usual runs of other methods."""
     long_runs = [run for run in runs.long if run.task == task]
     if not long_runs:
-        raise Missing(f"no runs on {paper.task_title(task)} that are much longer than the others")
+        raise Missing(f"no runs on {task} that are much longer than the others")
     longest = max(run.steps for run in long_runs)
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
@@ -159,6 +162,6 @@ def long_run(runs: Runs, task: str) -> Figure:
         if usual:
             axis.axvline(usual / unit, color=FAINT, linewidth=0.8, linestyle=(0, (2, 3)))
         _finish(axis, metric, longest, axis in axes[2:])
-    figure.suptitle(literal(f"{paper.task_title(task)}: training on"), fontsize=12)
+    figure.suptitle(literal(f"{task}: training on"), fontsize=12)
     legend(figure, axes[0])
     return figure

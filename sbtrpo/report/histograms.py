@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, INK, grid, legend, literal, sheet, tidy
 from sbtrpo.report.figures import BUTTON, CIRCLE
 from sbtrpo.report.runs import Floats, Run, Runs
@@ -47,7 +46,7 @@ def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
         axes.axvline(90, color=INK, linewidth=0.8)
         axes.set_xlim(0, 180)
         axes.set_xticks(range(0, 181, 30))
-        tidy(axes, paper.task_title(task), x="degrees", y="density")
+        tidy(axes, task, x="degrees", y="density")
     what = "the reward gradient" if gradient == "reward" else "the descent of cost"
     figure.suptitle(f"Angles between updates and {what} (dashed: medians)", fontsize=12)
     legend(figure, row[0])

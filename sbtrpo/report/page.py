@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sbtrpo.benchmark.columns import constraint_metrics
+from sbtrpo.benchmark.columns import FRESH, constraint_metrics
 from sbtrpo.report import compare, paper
 from sbtrpo.report.render import Cell, Table, number_texts
 from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, rivals
@@ -124,7 +124,7 @@ def page_data(
         "tasks": [
             {
                 "id": task,
-                "title": paper.task_title(task),
+                "title": task,
                 "best": best[task][0],
                 "safest": best[task][1],
                 "belowZero": task in runs.below_zero,
@@ -252,11 +252,13 @@ def _finals(runs: Runs, task: str) -> dict[str, Any]:
 
 
 def metric_titles(runs: Runs) -> dict[str, str]:
-    """The metrics of which the page has curves, and what it calls them: the paper's, then each constraint's."""
+    """The metrics of which the page has curves, and what it calls them: the paper's, each constraint's, and more."""
     titles = {metric: paper.TITLES[metric] for metric in paper.METRICS}
     for name in runs.constraints:
         cost, safety = constraint_metrics(name)
         titles |= {cost: f"cost: {name}", safety: f"safety: {name}"}
+    if runs.evaluated:
+        titles |= {f"{FRESH}{metric}": f"{paper.TITLES[metric]}, fresh worlds" for metric in paper.METRICS}
     return titles
 
 

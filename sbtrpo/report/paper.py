@@ -122,15 +122,6 @@ def task_id(title: str) -> str:
     return str(_data()["tasks"][title])
 
 
-def task_title(identity: str) -> str:
-    """The paper's name of a task, or its id if the paper has no such task.
-
-    >>> task_title("SafetyPointGoal2-v0"), task_title("MyOwn-v0")
-    ('Point Goal', 'MyOwn-v0')
-    """
-    return tasks().get(identity, identity)
-
-
 @functools.cache
 def main() -> dict[str, Results]:
     """Both halves of the main table: cells by method, task and metric.

@@ -43,7 +43,7 @@ def beta_frontier(runs: Runs) -> Figure:
         for axes, x, y in ((left, "safety_probability", "safe_reward"), (right, "cost", "reward")):
             _others(axes, runs, task, x, y)
             _frontier(axes, runs, task, x, y)
-            tidy(axes, paper.task_title(task), x=paper.TITLES[x], y=paper.TITLES[y])
+            tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)
     legend(figure, max((axes for row in rows for axes in row), key=lambda a: len(a.get_legend_handles_labels()[1])))

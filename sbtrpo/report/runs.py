@@ -22,7 +22,7 @@ import pyarrow
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.benchmark.columns import constraint_metrics, constraint_names
+from sbtrpo.benchmark.columns import FRESH, constraint_metrics, constraint_names
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import sentence
 from sbtrpo.report import paper
@@ -145,8 +145,13 @@ class Runs:
             )
             settings = {**self.shared.get((task, variant.algo), {}), **dict(variant.settings)}
             if sentence := alarm(faulted, episodes, "apart" if settings.get("faulted") == "apart" else "unsafe"):
-                sentences.append(f"{variant.title} on {paper.task_title(task)}: {sentence}")
+                sentences.append(f"{variant.title} on {task}: {sentence}")
         return sentences
+
+    @functools.cached_property
+    def evaluated(self) -> bool:
+        """Whether some of the runs were evaluated on fresh worlds."""
+        return any(run.has(f"{FRESH}reward") for run in self.usual)
 
     @functools.cached_property
     def constraints(self) -> list[str]:
@@ -218,10 +223,10 @@ class Runs:
 
     def warnings(self) -> list[str]:
         """What a reader must know to judge the numbers."""
-        return [f"{', '.join(map(paper.task_title, tasks))}: {words}" for words, tasks in self.misleading.items()]
+        return [f"{', '.join(tasks)}: {words}" for words, tasks in self.misleading.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
-        """The mean over seeds of the trailing means over `window` epochs."""
+        """The mean over seeds of the trailing means over `window` epochs; of evaluations on fresh worlds the last."""
         return curve(self.of(task, variant), metric, window)
 
 
@@ -292,6 +297,7 @@ def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
         for name, values in columns.items()
         if name not in others and values.dtype.kind in "biuf"
     }
+    numbers |= {name: _held(values) for name, values in numbers.items() if name.startswith(FRESH)}
     numbers.setdefault("steps", numbers["epoch"])
     given = {name: value for column, name in setting_columns(columns).items() if (value := first[column]) is not None}
     algo, settings = not_default(str(first["task"]), str(first["algo"]), given)
@@ -307,6 +313,16 @@ def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
         columns=numbers,
     )
     return _Raw(run, settings)
+
+
+def _held(values: Floats) -> Floats:
+    """An evaluation's numbers hold until the next one.
+
+    >>> _held(np.array([np.nan, 1.0, np.nan, 3.0])).tolist()
+    [nan, 1.0, 1.0, 3.0]
+    """
+    last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
+    return np.where(last < 0, np.nan, values[last])
 
 
 def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
@@ -347,7 +363,7 @@ def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:
         all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
         partly = any(task not in tasks for task, algo in everyone if algo in algos)
         names = "all methods" if all_there else ", ".join(map(method_title, algos))
-        where = f" on {', '.join(map(paper.task_title, tasks))}" if partly or all_there else ""
+        where = f" on {', '.join(tasks)}" if partly or all_there else ""
         phrases.append(names + where)
     return "; ".join(phrases)
 
@@ -417,7 +433,9 @@ def curve(runs: Sequence[Run], metric: str, window: int = SMOOTHING) -> Curve | 
     steps = np.unique(np.concatenate([run.columns["steps"] for run in known]))
     values = np.full((len(known), len(steps)), np.nan)
     for row, run in zip(values, known, strict=True):
-        row[np.searchsorted(steps, run.columns["steps"])] = trailing_mean(run.column(metric), window)
+        values_of = run.column(metric)
+        smooth = values_of if metric.startswith(FRESH) else trailing_mean(values_of, window)
+        row[np.searchsorted(steps, run.columns["steps"])] = smooth
     finite = np.isfinite(values)
     count = finite.sum(axis=0)
     mean = _ratio(np.where(finite, values, 0.0).sum(axis=0), count)

@@ -173,7 +173,7 @@ def _pair_table(
         columns=[*heads, *(HEADS[metric] for _ in shown for metric in HALVES[half])],
         rows=[[*row.labels, *(cell for task in shown for cell in columns[task][row.variant])] for row in rows],
         caption=caption,
-        groups=[("", len(heads)), *((paper.task_title(task), 2) for task in shown)],
+        groups=[("", len(heads)), *((task, 2) for task in shown)],
         rules=rules,
         row_tags=[[f"method:{row.variant.title}"] for row in rows],
         column_tags=[*("" for _ in heads), *(f"task:{task}" for task in shown for _ in range(2))],
@@ -232,14 +232,14 @@ def overall(runs: Runs) -> Table:
         [Cell(variant.title), *cells, *(Cell(str(n), value=n) for n in (len(result.tasks), method.runs))]
         for (variant, method), *cells in zip(result.methods.items(), *map(_aggregate_cells, columns), strict=True)
     ]
-    tasks = [paper.task_title(task) for task in runs.tasks if task in result.tasks]
+    tasks = [task for task in runs.tasks if task in result.tasks]
     caption = (
         f"Interquartile mean of all runs on {', '.join(tasks)}, and in brackets its 95 %"
         " bootstrap interval, for which seeds are resampled within tasks. A run counts with its mean over the last"
         f" {LAST_EPOCHS} epochs; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
         " is bold."
     )
-    if misled := [title for title in tasks if title in map(paper.task_title, runs.below_zero)]:
+    if misled := [task for task in tasks if task in runs.below_zero]:
         caption += f" On {', '.join(misled)} returns are below 0, and some safe rewards mislead."
     if left_out := [variant.title for variant in runs.variants if variant not in result.methods]:
         caption += f" Left out, since not run on all of these tasks: {'; '.join(left_out)}."
@@ -296,7 +296,7 @@ def update_time(runs: Runs) -> Table:
     return Table(
         "update_time",
         "Update time in seconds per epoch",
-        columns=["method", *(paper.task_title(task) for task in tasks), "paper, Point Goal"],
+        columns=["method", *tasks, f"paper, {paper.UPDATE_TIME_TASK}"],
         rows=rows,
         caption="Mean ± standard deviation over epochs and seeds; the least of a column is bold. Times depend on the"
         " machine and on what ran beside; the paper's are of a single run on a server with an H200.",

@@ -311,6 +311,11 @@ class CheckpointStore:
 
         Unlike `load_latest`, this raises if that checkpoint is damaged, and never loads another one instead.
         """
+        epoch = self.epoch(which)
+        return epoch, _state(self._paths()[epoch])
+
+    def epoch(self, which: Literal["last", "best"] | int = "last") -> int:
+        """The epoch of the last checkpoint, of the best one, or a given one that has a checkpoint."""
         epochs = self.epochs()
         if not epochs:
             raise FileNotFoundError(f"there is no checkpoint in {self.folder}")
@@ -319,7 +324,7 @@ class CheckpointStore:
             raise FileNotFoundError(f"no checkpoint in {self.folder} has a score; load 'last' or one of {epochs}")
         if epoch not in epochs:
             raise FileNotFoundError(f"{self.folder} holds no checkpoint of epoch {epoch}; there are {epochs}")
-        return int(epoch), _state(self._paths()[int(epoch)])
+        return int(epoch)
 
     def epochs(self) -> list[int]:
         """The epochs that have a checkpoint, in order."""

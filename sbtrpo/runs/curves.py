@@ -23,8 +23,11 @@ SMOOTHING = 20
 """Epochs in the trailing mean, as in the paper's figures."""
 
 
-def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
-    """Reward, cost, safety probability and safe reward against steps, as a PNG."""
+Columns = Mapping[str, NDArray[np.float64]]
+
+
+def curves_png(metrics: Columns, title: str, evaluations: Columns | None = None) -> bytes:
+    """Reward, cost, safety probability and safe reward against steps, as a PNG; evaluations are points in them."""
     from matplotlib.figure import Figure  # here, because this import would delay a run's start by half a second
 
     steps = metrics.get("steps", metrics.get("epoch", np.empty(0)))
@@ -32,10 +35,14 @@ def curves_png(metrics: Mapping[str, NDArray[np.float64]], title: str) -> bytes:
     axes = figure.subplots(2, 2, sharex=True)
     for axis, (key, label, colour) in zip(axes.flat, PANELS, strict=True):
         _panel(axis, steps, metrics.get(key, np.full(len(steps), np.nan)), label, colour)
+        if evaluations:
+            _points(axis, evaluations, key)
     for axis in axes[1]:
         axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
     figure.suptitle(title, fontsize=11)
     note = f"means over the last 50 episodes; bold: trailing mean of {SMOOTHING} epochs"
+    if evaluations:
+        note += f"; points: {evaluations['episodes'][-1]:,.0f} episodes in fresh worlds, safety with its 95 % interval"
     figure.text(0.995, 0.005, note, ha="right", va="bottom", fontsize=7, color="0.4")
     figure.get_layout_engine().set(rect=(0, 0.02, 1, 0.98))  # type: ignore[union-attr, call-arg]
     buffer = io.BytesIO()
@@ -55,6 +62,13 @@ def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], 
         axes.set_ylim(-0.03, 1.03)
     elif label == "cost":
         axes.set_ylim(bottom=0)
+
+
+def _points(axes: Axes, evaluations: Columns, key: str) -> None:
+    """What episodes in fresh worlds gave."""
+    values, low, high = evaluations[key], evaluations["safety_low"], evaluations["safety_high"]
+    spread = np.abs([values - low, high - values]) if key == "safety_probability" else None
+    axes.errorbar(evaluations["steps"], values, spread, fmt="o", color="0.15", markersize=3.5, linewidth=0.9)
 
 
 def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:

@@ -4,7 +4,7 @@
 
 The file maps raw observations, (batch, observation size), to actions within the environment's bounds, (batch, *action
 shape). If the policy chooses among n actions, it gives the numbers of the chosen ones, (batch,), as the environment
-counts them.
+counts them; of several choices at once it gives one number each, (batch, *action shape).
 
 A stochastic policy has a second input, `noise`, so that its user decides on the generator and the seed. Its shape is
 (batch, outputs). Its entries are standard normal, or Gumbel's for a choice among actions. Zeros make it deterministic.
@@ -24,7 +24,9 @@ import torch
 from torch import Tensor
 
 from sbtrpo.files import check_writable, write_atomically
+from sbtrpo.nets.images import KERNEL, PADDING, STRIDE, Image
 from sbtrpo.nets.policy import Policy
+from sbtrpo.runs.actors import DESCRIPTION
 from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder
 
@@ -32,8 +34,6 @@ Format: TypeAlias = Literal["onnx", "torchscript"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
 OPSET, IR_VERSION = 17, 8
 """Versions of the ONNX format that runtimes since 2022 can read."""
-DESCRIPTION = "description.json"
-"""Name of the extra file inside a TorchScript file; an ONNX file has the same entries as metadata."""
 
 
 def export(
@@ -97,6 +97,7 @@ def describe(policy: Policy, deterministic: bool) -> dict[str, str]:
 class Network(torch.nn.Module):
     """A policy as a module that maps raw observations, and noise unless it is deterministic, to actions."""
 
+    table: Tensor | None
     mean: Tensor
     std: Tensor
     spread: Tensor
@@ -107,17 +108,28 @@ class Network(torch.nn.Module):
         super().__init__()
         statistics = policy.normaliser
         self.discrete, self.start, self.shape = policy.head.discrete, policy.start, policy.shape
+        table = None if policy.table is None else torch.as_tensor(policy.table.astype(np.int64))
+        self.register_buffer("table", table)
         self.register_buffer("mean", torch.as_tensor(statistics.mean))
         self.register_buffer("std", torch.as_tensor(np.sqrt(statistics.var + statistics.EPSILON)))
         self.register_buffer("spread", torch.exp(policy.log_std.detach().cpu()))
         for name, bound in zip(("low", "high"), policy.bounds("float32"), strict=True):
             self.register_buffer(name, torch.as_tensor(bound))
         weights = [tensor.detach().cpu().clone() for tensor in policy.params[1:]]
-        layers: list[torch.nn.Module] = []
-        for weight, bias in zip(weights[::2], weights[1::2], strict=True):
-            layer = torch.nn.Linear(weight.shape[1], weight.shape[0])
-            layer.weight, layer.bias = torch.nn.Parameter(weight, False), torch.nn.Parameter(bias, False)
-            layers += [layer, torch.nn.Tanh()]
+        image, activation = policy.design.image, policy.design.function.module
+        convolutions = 0 if image is None else len(image.layers)
+        layers: list[torch.nn.Module] = [] if image is None else [Planes(image)]
+        for k, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+            layer: Any
+            if k < convolutions:
+                kernels = weight.reshape(len(weight), -1, KERNEL, KERNEL)
+                layer = torch.nn.Conv2d(kernels.shape[1], len(kernels), KERNEL, STRIDE, PADDING)
+                layer.weight = torch.nn.Parameter(kernels, False)
+            else:
+                layer = torch.nn.Linear(weight.shape[1], len(weight))
+                layer.weight = torch.nn.Parameter(weight, False)
+            layer.bias = torch.nn.Parameter(bias, False)
+            layers += [layer, activation(), *([torch.nn.Flatten()] if k == convolutions - 1 else [])]
         self.layers = torch.nn.Sequential(*layers[:-1])
 
     def forward(self, observation: Tensor, noise: Tensor | None = None) -> Tensor:
@@ -129,10 +141,23 @@ class Network(torch.nn.Module):
     def head(self, outputs: Tensor, noise: Tensor | None) -> Tensor:
         """Turn the network's outputs into actions within the environment's bounds."""
         if self.discrete:
-            return self.start + torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+            number = torch.argmax(outputs if noise is None else outputs + noise.to(torch.float32), dim=-1)
+            return self.start + number if self.table is None else self.table[number]
         action = outputs if noise is None else outputs + self.spread * noise.to(torch.float32)
         action = self.low + (action + 1) * (self.high - self.low) / 2
         return torch.minimum(torch.maximum(action, self.low), self.high).reshape(-1, *self.shape)
+
+
+class Planes(torch.nn.Module):
+    """Images in rows, (batch, size), as convolutions take them."""
+
+    def __init__(self, image: Image) -> None:
+        super().__init__()
+        self.image = image
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, channels, height, width)"""
+        return self.image.planes(x)
 
 
 def to_torchscript(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> bytes:
@@ -163,13 +188,29 @@ def to_onnx(policy: Policy, deterministic: bool, about: Mapping[str, str]) -> by
     ]
     last = "normalised"
     weights = [tensor.detach().cpu().numpy() for tensor in policy.params[1:]]
+    image = policy.design.image
+    convolutions = 0 if image is None else len(image.layers)
+    if image is not None:
+        constants["image"] = np.array([-1, *image.shape_in_rows], np.int64)
+        nodes.append(helper.make_node("Reshape", [last, "image"], ["pixels"]))
+        nodes.append(helper.make_node("Transpose", ["pixels"], ["planes"], perm=image.to_planes))
+        last = "planes"
     for k, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):
+        names = [last, f"weight{k}", f"bias{k}"]
+        if k < convolutions:
+            weight = weight.reshape(len(weight), -1, KERNEL, KERNEL)
+            sides = {"kernel_shape": [KERNEL] * 2, "strides": [STRIDE] * 2, "pads": [PADDING] * 4}
+            nodes.append(helper.make_node("Conv", names, [f"layer{k}"], **sides))
+        else:
+            nodes.append(helper.make_node("Gemm", names, [f"layer{k}"], transB=1))
         constants |= {f"weight{k}": weight, f"bias{k}": bias}
-        nodes.append(helper.make_node("Gemm", [last, f"weight{k}", f"bias{k}"], [f"layer{k}"], transB=1))
         last = f"layer{k}"
         if 2 * k + 2 < len(weights):
-            nodes.append(helper.make_node("Tanh", [last], [f"hidden{k}"]))
+            nodes.append(helper.make_node(policy.design.function.onnx, [last], [f"hidden{k}"]))
             last = f"hidden{k}"
+        if k == convolutions - 1:
+            nodes.append(helper.make_node("Flatten", [last], ["features"]))
+            last = "features"
     nodes += _onnx_head(helper, last, policy, deterministic, constants)
     inputs = [helper.make_tensor_value_info("observation", kinds.DOUBLE, ["batch", size])]
     if not deterministic:
@@ -190,12 +231,12 @@ def _onnx_head(helper: Any, outputs: str, policy: Policy, deterministic: bool, c
     if policy.head.discrete:
         perturbed = [] if deterministic else [helper.make_node("Add", [outputs, "noise"], ["perturbed"])]
         chosen = outputs if deterministic else "perturbed"
+        number = helper.make_node("ArgMax", [chosen], ["number"], axis=-1, keepdims=0)
+        if policy.table is not None:
+            constants["table"] = policy.table.astype(np.int64)
+            return [*perturbed, number, helper.make_node("Gather", ["table", "number"], ["action"], axis=0)]
         constants["start"] = np.array(policy.start, np.int64)
-        return [
-            *perturbed,
-            helper.make_node("ArgMax", [chosen], ["number"], axis=-1, keepdims=0),
-            helper.make_node("Add", ["number", "start"], ["action"]),
-        ]
+        return [*perturbed, number, helper.make_node("Add", ["number", "start"], ["action"])]
     low, high = policy.bounds("float32")
     constants["shape"] = np.array([-1, *policy.shape], np.int64)
     constants |= {"low": low, "high": high, "one": np.ones(1, np.float32), "half_range": (high - low) / 2}

@@ -6,6 +6,7 @@ method.py         likewise the method
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
+evaluations.csv   one row an evaluation on fresh worlds, where the settings ask for them
 episodes.parquet  one row an episode: a folder of Parquet parts, to be read as one table (see `sbtrpo.runs.tables`)
 tensorboard/      all numbers of both tables, for TensorBoard
 checkpoints/      see `sbtrpo.runs.checkpoint`
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 TASK_FILE, METHOD_FILE, EPISODES = "task.toml", "method.py", "episodes.parquet"
+EVALUATIONS = "evaluations.csv"
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
 
@@ -56,7 +58,8 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    return Path(root) / folder_name(config.task_entry.label) / config.label / f"seed{config.seed}-{config.digest()}"
+    task = re.sub(r"[&%]", "-", config.task_entry.label)
+    return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
 
 
 def folder_name(name: str) -> str:
@@ -75,10 +78,10 @@ def method_file(config: TrainConfig) -> Path | None:
     return Path(place) if place.endswith(".py") else None
 
 
-def read_run(path: Path) -> TrainConfig:
+def read_run(path: Path, name: str = "config.toml") -> TrainConfig:
     """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
-    copies = (path / name if (path / name).exists() else None for name in (METHOD_FILE, TASK_FILE))
-    return read_config(path / "config.toml", *copies)
+    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE))
+    return read_config(path / name, *copies)
 
 
 class RunFolder:
@@ -98,7 +101,8 @@ class RunFolder:
         self._metrics = Table(self.path / "metrics.csv", self.hold)
         self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
         self._episodes = Episodes(self.path / EPISODES, self.hold)
-        self._tables = (self._metrics, self._timing, self._episodes)
+        self._evaluations = Table(self.path / EVALUATIONS, self.hold, "delete it and go on without its evaluations")
+        self._tables = (self._metrics, self._timing, self._episodes, self._evaluations)
         self._tensorboard: SummaryWriter | None = None
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
@@ -116,8 +120,8 @@ class RunFolder:
         path = Path(path)
         with ExitStack() as failing:
             claim = failing.enter_context(Claim(path))
-            if (path / "config.toml").exists():
-                _check_same_run(path, read_run(path), config)
+            before = read_run(path) if (path / "config.toml").exists() else config
+            _check_same_run(path, before, config)
             if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
                 raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
             if is_task_file(config.task) and not (path / TASK_FILE).exists():
@@ -128,6 +132,8 @@ class RunFolder:
             write_config(path / "config.toml", config)
             folder = cls(path, config, wandb, claim)
             folder._origin()
+            if before.total_steps != config.total_steps:
+                folder._note_length(before.total_steps)
             failing.pop_all()
         return folder
 
@@ -182,6 +188,12 @@ class RunFolder:
         self._episodes.add(epoch, episodes or {})
         self._log_to_viewers(row, timing)
 
+    def log_evaluation(self, row: Mapping[str, float]) -> None:
+        """Note an evaluation of the policy that the last epoch led to; `epoch` and `steps` are among its keys."""
+        self._evaluations.append(row)
+        names = {key: value for key, value in row.items() if key not in ("epoch", "steps")}
+        self._show({f"evaluation/{key}": value for key, value in names.items()}, int(row["steps"]))
+
     def flush_episodes(self) -> None:
         """Bring episodes.parquet up to date."""
         self._episodes.flush()
@@ -222,6 +234,7 @@ class RunFolder:
         self.flush_episodes()
         content = {
             **summary,
+            **({"lengths": self.lengths} if self.lengths else {}),
             **provenance(),
             "started": self._origin()["started"],
             "finished": _now(),
@@ -252,8 +265,14 @@ class RunFolder:
 
     @property
     def is_finished(self) -> bool:
-        """Whether metrics.csv holds all epochs of the run."""
-        return self.last_epoch >= self.config.epochs
+        """Whether metrics.csv holds all epochs of the run, or it was to end before."""
+        return self.last_epoch >= self.config.epochs or bool(self.stopped)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended before its last epoch; empty where it did not."""
+        summary = self._summary()
+        return str(summary.get("stopped", "")) if summary.get("epochs") == self.last_epoch else ""
 
     @property
     def is_summed_up(self) -> bool:
@@ -263,6 +282,10 @@ class RunFolder:
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
         return self._metrics.columns()
+
+    def evaluations(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of evaluations.csv; empty before the first evaluation."""
+        return self._evaluations.columns()
 
     def episodes(self) -> dict[str, NDArray[Any]]:
         """The columns of episodes.parquet, with episodes that are not yet written."""
@@ -274,13 +297,16 @@ class RunFolder:
         beta = c.get("beta")
         bias = "" if beta is None else f", β = {beta}"
         title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
-        write_atomically(self.path / "curves.png", curves_png(self.metrics(), title))
+        write_atomically(self.path / "curves.png", curves_png(self.metrics(), title, self.evaluations()))
         return self.path / "curves.png"
 
     def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
         step = int(row.get("steps", row["epoch"]))
         numbers = {f"train/{key}": value for key, value in row.items()}
-        numbers |= {f"time/{key}": value for key, value in timing.items()}
+        self._show(numbers | {f"time/{key}": value for key, value in timing.items()}, step)
+
+    def _show(self, numbers: Mapping[str, float], step: int) -> None:
+        """Let the viewers have these numbers."""
         self.hold()
         with naming(self.path / "tensorboard"):
             if self._tensorboard is None:
@@ -289,7 +315,7 @@ class RunFolder:
                 self._tensorboard.add_scalar(name, float(value), step)
             self._tensorboard.flush()
         if self._wandb is not None:
-            self._wandb.log(numbers, step=step)
+            self._wandb.log(dict(numbers), step=step)
 
     def _logged_seconds(self) -> float:
         elapsed = self._timing.columns().get("elapsed_seconds")
@@ -321,10 +347,35 @@ class RunFolder:
             write_atomically(self.path / "run.json", _strict_json({**origin, "engines": engines}))
 
     def change(self, **settings: Any) -> None:
-        """Go on with other settings of where and how the run runs."""
+        """Go on with other settings of where and how the run runs, or with another length."""
         self.hold()
-        self.config = self.config.replace(**settings)
+        before, self.config = self.config, self.config.replace(**settings)
+        if self.config.total_steps != before.total_steps or self.stopped:
+            self._note_length(before.total_steps)
         edit_config(self.path / "config.toml", settings)
+
+    def _note_length(self, before: int) -> None:
+        """Tell that the run was to have so many steps until now; that it had stopped early holds no more."""
+        origin = self._origin()
+        lengths = [*origin.get("lengths", []), {"total_steps": before, "until_epoch": self.last_epoch}]
+        write_atomically(self.path / "run.json", _strict_json({**origin, "lengths": lengths}), guard=self.hold)
+        if self.stopped:
+            summary = {key: value for key, value in self._summary().items() if key != "stopped"}
+            write_atomically(self.path / "summary.json", _strict_json(summary), guard=self.hold)
+
+    @property
+    def lengths(self) -> list[dict[str, int]]:
+        """The lengths that the run was to have before the one that it has, each until an epoch."""
+        known = self._origin().get("lengths", []) if (self.path / "run.json").exists() else []
+        return [{"total_steps": int(one["total_steps"]), "until_epoch": int(one["until_epoch"])} for one in known]
+
+    def _summary(self) -> dict[str, Any]:
+        """What summary.json says; nothing where it says nothing."""
+        try:
+            content = json.loads((self.path / "summary.json").read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        return content if isinstance(content, dict) else {}
 
     def _origin(self) -> dict[str, Any]:
         """What run.json says; written by the first session."""

@@ -25,6 +25,8 @@ INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
 LATER = re.compile("faulted|faulted_episodes|holds_.*")
 """Columns that older versions did not write; a run of theirs goes on without them."""
+NO_ROWS = hashlib.sha256().hexdigest()
+"""The digest of a table without rows."""
 _PART = re.compile(r"(\d+)-(\d+)\.parquet")
 _BECOMING = ".parts-"  # prefix of the folder that an older version's file is moved into
 FANOUT = 16

@@ -165,7 +165,8 @@ def run_training_demo(
     low, high = after.safety_probability_interval
     console.print(
         f"In 100 fresh episodes: reward {after.reward:.2f}, cost {after.cost:.1f}, safety probability"
-        f" {after.safety_probability:.2f} (95 %: {low:.2f} to {high:.2f}), safe reward {after.safe_reward:.2f}."
+        f" {after.safety_probability:.2f} (Wilson's 95 % interval: {low:.2f} to {high:.2f}), safe reward"
+        f" {after.safe_reward:.2f}."
         f" The random policy: reward {before.returns.mean():.2f}, cost {before.costs.mean():.1f}.",
         soft_wrap=True,
     )

@@ -210,6 +210,21 @@ def two_methods_on_two_tasks(root: Path) -> None:
     seeds(root, on_goal(CPO), [[7.0] * 3, [8.0] * 3], cost=1.0)
 
 
+@pytest.mark.parametrize("width", [70, 80, 200])
+def test_labels_stay_whole_in_a_narrow_terminal(width: int, tmp_path: Path) -> None:
+    for more in ({"beta": 0.6}, {"beta": 0.9, "target_kl": 0.02}, {"beta": 0.9, "advantage": "gae", "hidden": (32,)}):
+        seeds(tmp_path, toy(**more), [[-1234.5] * 3, [2345.6] * 3])
+    output = io.StringIO()
+    collect_runs(tmp_path, console=Console(file=output, width=width))
+    tables = output.getvalue().split(" runs: ")[0]
+    assert "\N{HORIZONTAL ELLIPSIS}" not in tables
+    assert all(len(line.rstrip()) <= width for line in tables.splitlines())
+    for words in ("sb-trpo", "advantage", "target_kl", "0.02", "64 64", "555.55 ± 2531.51", "safe reward"):
+        assert words in tables
+    if width == 80:
+        assert "sb-trpo, beta 0.9, advantage mc, hidden 64 64, target_kl 0.02\n" in tables.replace(" " * 8, "")
+
+
 def test_methods_over_all_tasks_equal_values_by_hand(tmp_path: Path) -> None:
     two_methods_on_two_tasks(tmp_path)
     table = collect(tmp_path).table
@@ -253,7 +268,7 @@ def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path
     output = io.StringIO()
     collect_runs(tmp_path, console=Console(file=output, width=200))
     said = output.getvalue()
-    assert "over 2 tasks: interquartile mean and its 95 % interval" in said
+    assert "over 2 tasks: interquartile mean and its 95 % bootstrap interval" in said
     assert "Tasks that count there: SafetyPointGoal2-v0, ToyCorridor-v0\n" in said
     assert "since not all its methods have complete runs: SafetyCarGoal2-v0\n" in said
     assert "Without complete runs on all tasks that count: ppo_lag, sb-trpo beta=0.9\n" in said

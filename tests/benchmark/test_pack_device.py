@@ -171,6 +171,9 @@ def test_faults_and_failures_are_those_of_the_learner_whose_worlds_failed(task: 
 def test_only_runs_whose_networks_and_costs_are_alike_share_a_device(task: str) -> None:
     key = pack_key(config(task))
     assert key == pack_key(config(task, seed=1, algo="cpo", cost_limit=3.0))
-    others = ({"hidden": (32,)}, {"constraints": ("each",)}, {"faulted": "apart"})
+    others: tuple[dict[str, Any], ...] = (
+        {"hidden": (32,)}, {"activation": "relu"}, {"normalise_observations": False},
+        {"constraints": ("each",)}, {"faulted": "apart"},
+    )  # fmt: skip
     assert all(pack_key(config(task, **own)) != key for own in others)
     assert pack_key(config(task).replace(engine="cpu")) != key

@@ -15,7 +15,7 @@ from sbtrpo.config.train import all_settings
 from sbtrpo.learning import training
 from sbtrpo.runs.folder import RunFolder
 
-OF_THE_COMMAND = {"help", "num-seeds", "out", "quiet", "no-quiet", "wandb", "no-wandb"}
+OF_THE_COMMAND = {"config", "help", "env-kwargs", "num-seeds", "out", "quiet", "no-quiet", "wandb", "no-wandb"}
 HAVE_BETA = "sb-trpo, sb-trpo_rcritic and sb-trpo_critic have it"
 
 

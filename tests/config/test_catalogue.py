@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sbtrpo import TrainConfig
-from sbtrpo.cli import app, main
+from sbtrpo.cli import app, main, runs
 from sbtrpo.config import catalogue
 from sbtrpo.config.catalogue import UnfitMethod
 from sbtrpo.config.run import RunSettings
@@ -163,7 +163,7 @@ def test_bounds_are_told_in_words(rule: Rule, words: str) -> None:
 
 
 def test_every_option_of_the_commands_is_reserved() -> None:
-    options = {*inspect.signature(app.train).parameters, *inspect.signature(app.benchmark).parameters}
+    options = {*inspect.signature(runs.train).parameters, *inspect.signature(app.benchmark).parameters}
     assert options - set(declared(RunSettings)) <= {*catalogue.RESERVED, "threads"}
 
 

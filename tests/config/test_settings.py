@@ -27,7 +27,7 @@ def another(item: Declared, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
-        words = ("corrected", "gae", "mc", "exact", "sum_over_dims", "apart", "cpu")
+        words = ("corrected", "gae", "mc", "exact", "sum_over_dims", "apart", "cpu", "relu", "cnn", "orthogonal")
         return next(word for word in words if word != value and _allowed(item, word))
     if isinstance(value, tuple):
         return (*value, value[0])
@@ -195,7 +195,7 @@ def test_other_values_replace_some_and_none_takes_one_back() -> None:
 @every_method
 def test_every_setting_in_effect_makes_another_digest_and_no_other(algo: str) -> None:
     """A default that is written out, what does not shape the run and what has no effect all leave it as it is."""
-    config = TrainConfig(algo=algo, num_envs=1)
+    config = TrainConfig(algo=algo, num_envs=1, evaluate_every=1)
     for name, item in all_settings(catalogue.method(algo)).items():
         value = config.get(name)
         assert config.replace(**{name: value}).digest() == config.digest()
@@ -207,8 +207,9 @@ def test_every_setting_in_effect_makes_another_digest_and_no_other(algo: str) ->
 def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
     left_out = set(declared(RunSettings)) - set(TrainConfig().in_effect())
     where = {"engine", "device", "threads", "learner_threads"}
-    operational = {*where, "keep_last", "keep_every", "checkpoint_every", "halves_every"}
-    assert left_out == {"seed", *operational}
+    operational = {*where, "env_timeout", "keep_last", "keep_every", "checkpoint_every", "halves_every"}
+    evaluations = {"evaluate_every", "evaluate_episodes"}  # unless the run is to stop by them
+    assert left_out == {"seed", *operational, *evaluations}
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_check_tells_of_a_layout_without_room_in_a_sentence(count: int, tmp_path
 
 def test_a_task_id_is_registered_once() -> None:
     with pytest.raises(ValueError, match="already registered; choose another id"):
-        registry.register(registry.get_spec(TASK))
+        sbtrpo.envs.register(registry.get_spec(TASK))
 
 
 def test_a_task_may_be_named_as_gymnasium_does() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +18,12 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers.vector import DictInfoToList, RecordEpisodeStatistics
 
 import sbtrpo
-from sbtrpo.envs import get_spec
-from sbtrpo.envs.gym import SafetyEnv, SafetyVectorEnv, SixValues, register_gymnasium
+from sbtrpo.envs import get_spec, registry
+from sbtrpo.envs.gym import SafetyEnv, SafetyVectorEnv, SixValues, register, register_gymnasium
 
 GOAL, HOPPER = "SafetyPointGoal2-v0", "SafetyHopperVelocity-v1"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "stable_baselines3_ppo.py"
+COURIER = EXAMPLE.with_name("courier.toml")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*m(in|ax)imum value is -?infinity"),  # sensors have no bounds
@@ -63,6 +66,47 @@ def test_registering_again_changes_nothing(recwarn: pytest.WarningsRecorder) -> 
     register_gymnasium()
     assert gymnasium.registry == before
     assert not recwarn.list
+
+
+@pytest.fixture
+def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
+    before = set(gymnasium.registry)
+    yield
+    for name in set(gymnasium.registry) - before:
+        del gymnasium.registry[name]
+
+
+def length_of(env: Any) -> int:
+    """Steps of an episode in which nothing is done."""
+    env.reset(seed=0)
+    for step in itertools.count(1):
+        _, _, terminated, truncated, _ = env.step(np.zeros(env.action_space.shape))
+        if terminated or truncated:
+            return step
+    raise AssertionError
+
+
+def test_a_task_in_a_file_is_made_by_its_path() -> None:
+    env = gymnasium.make("sbtrpo:Task-v0", task=str(COURIER))
+    pool = sbtrpo.make_pool(COURIER, num_worlds=1)
+    np.testing.assert_array_equal(env.reset(seed=3)[0], pool.reset(seed=3)[0][0])
+    assert length_of(env) == pool.spec.episode_length
+    worlds = gymnasium.make_vec("sbtrpo:Task-v0", num_envs=2, task=str(COURIER))
+    assert worlds.reset(seed=3)[0].shape == (2, pool.task.observation_size)
+    assert pool.spec.id not in sbtrpo.task_ids()
+
+
+@pytest.mark.usefixtures("_forgotten")
+def test_a_task_that_is_registered_is_made_by_its_id() -> None:
+    name = register(COURIER)
+    assert name in sbtrpo.task_ids()
+    env = gymnasium.make(f"sbtrpo:{name}")
+    np.testing.assert_array_equal(env.reset(seed=3)[0], gymnasium.make("sbtrpo:Task-v0", task=COURIER).reset(seed=3)[0])
+    assert length_of(env) == get_spec(name).episode_length
+    with pytest.raises(ValueError, match="already registered"):
+        register(COURIER)
 
 
 def test_an_episode_is_the_pools() -> None:

@@ -105,13 +105,6 @@ def shift_clock(seconds: float, after: int) -> None:
     time.time = jumped
 
 
-def be_impatient(seconds: float) -> None:
-    """Give a worker process of an environment up after so many seconds."""
-    from sbtrpo.envs.foreign import workers
-
-    workers.PATIENCE = seconds
-
-
 def spoil_world(epoch: int, world: int) -> None:
     """Put a NaN into a world's state before an epoch."""
     from sbtrpo.learning.training import Epoch, Trainer

@@ -177,7 +177,7 @@ class Reader:
 
 
 READERS = [
-    Reader("evaluate", ("evaluate", "{runs}/toy", "--episodes", "40"), "toy/evaluation.json"),
+    Reader("evaluate", ("evaluate", "{runs}/toy", "--episodes", "40"), "toy/evaluations"),
     Reader("collect", ("collect", "{runs}"), "results"),
     Reader("report", ("report", "{runs}", "--out", "{out}"), "-"),
 ]
@@ -273,7 +273,7 @@ def _forbid_writing(r: Round) -> None:
         if r.rng.random() < 0.5 and judge.saved(run):
             ended = r.run(["evaluate", str(run), "--episodes", "20"])
             judge.expect_success(ended)
-            judge.expect_refusal(dataclasses.replace(ended, status=2), str(run / "evaluation.json"))
+            judge.expect_refusal(dataclasses.replace(ended, status=2), str(run / "evaluations"))
         else:
             judge.expect_refusal(r.run(["collect", str(run.parent)]), str(run.parent))
         judge.expect_success(r.run(["report", str(run.parent), "--out", str(r.folder / "out")]))
@@ -403,15 +403,15 @@ def _trouble(r: Round, trouble: str) -> None:
     whole = r.site.whole(setup)
     if judge.last_row(whole)["faults"] < 1:
         raise Lost("metrics.csv counts no fault")
-    r.run(setup.arguments(run), [*setup.hooks, strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
+    r.run(setup.arguments(run), [strike(run, signal.SIGKILL, *_moment(r, r.site.changes(setup)))])
     judge.expect_kept(run, setup.every)
     judge.expect_beginning(run, whole, judge.saved(run))
     if not (run / "config.toml").exists():
         return
     shutil.copytree(run, twin)
-    judge.expect_success(r.run(["resume", str(twin)], setup.hooks))
+    judge.expect_success(r.run(["resume", str(twin)]))
     judge.expect_beginning(twin, whole, judge.saved(run))
-    r.finish(setup, run, twin, setup.hooks)
+    r.finish(setup, run, twin)
 
 
 for _what, _rounds in (("raises", 4), ("exits", 4), ("hangs", 3)):

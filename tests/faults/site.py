@@ -34,8 +34,6 @@ class Setup:
     epochs: int
     every: int = 1
     """Epochs between the checkpoints of runs that suffer; a kill loses at most so many."""
-    hooks: tuple[Hook, ...] = ()
-    """What its commands need even where nothing happens to them."""
 
     def arguments(self, run: Path, every: int | None = None) -> list[str]:
         """The command that trains it."""
@@ -69,9 +67,8 @@ FILES = Setup(
 OWN = {
     trouble: Setup(
         trouble,
-        f"tests.faults.worlds:{trouble.title()}-v0 --num-envs 4 --steps-per-epoch 64 --total-steps 512",
+        f"tests.faults.worlds:{trouble.title()}-v0 --num-envs 4 --steps-per-epoch 64 --total-steps 512 --env-timeout 8",
         8,
-        hooks=(("be_impatient", {"seconds": 8.0}),),
     )
     for trouble in TROUBLES
 }
@@ -101,7 +98,7 @@ class Site:
     def whole(self, setup: Setup) -> Path:
         """A run that nothing happened to, with a checkpoint after each epoch."""
         run = self.folder / "whole" / setup.name
-        judge.expect_success(self.run(setup.arguments(run, every=1), setup.hooks))
+        judge.expect_success(self.run(setup.arguments(run, every=1)))
         return run
 
     @functools.cache  # noqa: B019
@@ -109,7 +106,7 @@ class Site:
         """How often training changes something in its folder."""
         folder, into = self.folder / "counted", self.folder / "count"
         hook: Hook = ("count_changes", {"folder": str(folder), "into": str(into)})
-        judge.expect_success(self.run(setup.arguments(folder / setup.name), [hook, *setup.hooks]))
+        judge.expect_success(self.run(setup.arguments(folder / setup.name), [hook]))
         return int(into.read_text())
 
     @functools.cache  # noqa: B019

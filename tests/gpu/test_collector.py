@@ -14,6 +14,7 @@ from sbtrpo.envs.registry import get_spec
 from sbtrpo.learning.device import DeviceCollector
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.forms import TorchForm
+from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.policy import make_policy
 from tests.gpu.engines import DEVICE, HOPPER, ON_GPU, numbers, pool_of
 
@@ -22,12 +23,12 @@ CLOSE = 1e-3 if ON_GPU else 1e-5
 
 
 def collected(
-    kind: Any, task: str, constraints: str, epochs: int = 2, spoil: bool = False
+    kind: Any, task: str, constraints: str, epochs: int = 2, spoil: bool = False, design: Design = PUBLISHED
 ) -> tuple[Any, list[Rollout]]:
     """A collector and its epochs, of worlds whose episodes are seven steps long."""
     pool = pool_of(replace(get_spec(task), episode_length=7), 4, 3)
     policy = make_policy(
-        pool.task.observation_size, pool.env_action_space, (16,), torch.Generator().manual_seed(0), DEVICE
+        pool.task.observation_size, pool.env_action_space, (16,), torch.Generator().manual_seed(0), DEVICE, design
     )
     chosen = make_constraints(constraints, pool)
     collector = kind(pool, policy, torch.Generator().manual_seed(1), chosen, TorchForm(DEVICE))
@@ -46,17 +47,17 @@ def _kept(values: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("task", "constraints", "spoil"),
+    ("task", "constraints", "spoil", "design"),
     [
-        (HOPPER, "sum", True),
-        (HOPPER, "each", False),
-        pytest.param("SafetyPointGoal1-v0", "sum", False, marks=pytest.mark.slow),
-        pytest.param("SafetyPointButton2-v0", "hazards buttons+gremlins", False, marks=pytest.mark.slow),
+        (HOPPER, "sum", True, PUBLISHED),
+        (HOPPER, "each", False, Design("relu", orthogonal=True, log_std=-1.0, normalise=False)),
+        pytest.param("SafetyPointGoal1-v0", "sum", False, Design("elu"), marks=pytest.mark.slow),
+        pytest.param("SafetyPointButton2-v0", "hazards buttons+gremlins", False, PUBLISHED, marks=pytest.mark.slow),
     ],
 )
-def test_both_collectors_collect_the_same(task: str, constraints: str, spoil: bool) -> None:
-    ours, rollouts = collected(DeviceCollector, task, constraints, spoil=spoil)
-    theirs, expected = collected(Collector, task, constraints, spoil=spoil)
+def test_both_collectors_collect_the_same(task: str, constraints: str, spoil: bool, design: Design) -> None:
+    ours, rollouts = collected(DeviceCollector, task, constraints, spoil=spoil, design=design)
+    theirs, expected = collected(Collector, task, constraints, spoil=spoil, design=design)
     for mine, wanted in zip(rollouts, expected, strict=True):
         for name, values in vars(wanted).items():
             if isinstance(values, torch.Tensor):

@@ -65,3 +65,13 @@ def test_every_world_contributes_as_many_episodes_on_a_device(tmp_path: Path) ->
     agree = ours["length"] == theirs["length"]  # rounding grows, and may end an episode a step earlier
     assert agree.mean() >= 0.5
     np.testing.assert_allclose(ours["return"][agree], theirs["return"][agree], rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.slow
+def test_evaluations_on_fresh_worlds_leave_a_run_as_it_is(tmp_path: Path) -> None:
+    config = SHORT.replace(engine=ENGINE)
+    plain = sbtrpo.train(config, tmp_path / "plain", quiet=True)
+    run = sbtrpo.train(config.replace(evaluate_every=1, evaluate_episodes=4), tmp_path / "run", quiet=True)
+    assert RunFolder.open(run).evaluations()["episodes"].tolist() == [4, 4]
+    if DEVICE == "cpu":  # on a GPU two runs part by rounding
+        assert (run / "metrics.csv").read_bytes() == (plain / "metrics.csv").read_bytes()

@@ -17,6 +17,7 @@ from sbtrpo.media import recording, video
 from sbtrpo.media.recording import LEAST_FONT, Film, Shot, Step, Take, Timing, flash, play_takes, record, select
 from sbtrpo.media.video import Gif, Mp4, ffmpeg
 from sbtrpo.runs import evaluation
+from sbtrpo.runs.evaluation import subject
 from tests.drawing import can_draw
 
 HOPPER, SWIMMER = "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"
@@ -127,12 +128,12 @@ def test_an_interrupted_video_leaves_no_file(runs: list[Path], tmp_path: Path) -
 
 def test_runs_on_copies_of_one_task_file_are_compared(tmp_path: Path) -> None:
     runs = [trained(tmp_path / f"seed{seed}", COURIER, seed) for seed in (0, 1)]
-    assert recording._same_task(runs) == str(runs[0] / "task.toml")
+    assert recording._same_task([subject(run) for run in runs]) == str(runs[0] / "task.toml")
 
 
 def test_runs_on_different_tasks_are_not_compared(runs: list[Path], tmp_path: Path) -> None:
     other = trained(tmp_path / "other", "ToyCorridor-v0", 0)
-    with pytest.raises(ValueError, match=f"only runs on the same task .*{HOPPER} in .*ToyCorridor-v0 in"):
+    with pytest.raises(ValueError, match=f"only runs on the same task .*{HOPPER} of .* in .*ToyCorridor-v0 of"):
         record(runs[0], compare=[other])
 
 
@@ -186,6 +187,24 @@ def test_a_cost_between_two_pictures_is_red_in_the_next_and_for_a_while() -> Non
     assert reds[6] == {-1, 2}
 
 
+def test_a_violation_is_written_into_the_picture_and_stays_on_the_course() -> None:
+    """Whatever caused the cost: no object is named here, as with a fault."""
+    episode, timing = take({}, length=12), Timing(every=1, fps=5)  # 0.2 seconds are one picture
+    for shot in episode[4:]:
+        shot.cost = 1.0
+    grey = np.full((480, 640, 3), 128, np.uint8)
+    renderer = SimpleNamespace(width=640, height=480, draw=lambda *_: grey)
+    film = Film(renderer, [[episode]], ["sb-trpo"], "a task", timing)  # type: ignore[arg-type]
+    pictures = list(film.frames())[: len(episode)]
+    red = [(picture[..., 0] > 180) & (picture[..., 1] < 40) for picture in pictures]
+    top = film._title
+    marks = [mark[top + 10 : top + 80, 10:160].sum() > 500 for mark in red]
+    assert marks == [k == 4 for k in range(12)]
+    course = [mark[top + 481, int(3.2 / 11 * 640) : int(3.8 / 11 * 640)].all() for mark in red]
+    assert course == [k >= 4 for k in range(12)]
+    assert not red[-1][top + 481, int(5 / 11 * 640) :].any()
+
+
 @pytest.mark.parametrize("width", [320, 640])
 def test_long_lines_are_written_smaller_until_they_fit(width: int) -> None:
     heading, caption = "SafetyHalfCheetahVelocity-v1, sampled actions, 2 times real time", f"cppo_pid ({'a' * 40})"
@@ -208,9 +227,8 @@ def test_a_cost_in_the_step_that_ends_an_episode_is_red(monkeypatch: pytest.Monk
             now, over = np.array([cost]), np.array([cost > 0])
             yield Step(np.array([True]), over, now, now, {"cost_strip": now})
 
-    monkeypatch.setattr(recording, "load_policy", lambda *_: None)
     monkeypatch.setattr(recording, "first_episodes", steps)
-    (episode,) = play_takes(Path(), "last", sbtrpo.make_pool("ToyCorridor-v0", 1), Blind(), 0, False)  # type: ignore[arg-type]
+    (episode,) = play_takes(None, sbtrpo.make_pool("ToyCorridor-v0", 1), Blind(), 0, False)  # type: ignore[arg-type]
     assert [shot.red for shot in episode] == [frozenset(), frozenset(), {ROBOT}]
 
 

@@ -100,6 +100,25 @@ def test_episodes_of_a_task_with_one_layout_share_a_panel() -> None:
     assert len(safe.collections) == len(unsafe.collections) == 2
 
 
+@pytest.mark.parametrize("task", [GOAL, CIRCLE])
+def test_a_robot_that_leaves_the_view_is_marked_at_its_edge_with_what_it_cost(task: str) -> None:
+    episodes = imagined(task, [0, 2, 0])
+    assert episodes.plan is not None
+    episodes.plan.trails[1:, 1] = [[0.0, -40.0 - k] for k in range(STEPS)]
+    episodes.plan.trails[3:, 2] = np.nan
+    figure = trajectories_figure(episodes, "a title")
+    arrows = [(axes, text) for axes in figure.axes for text in axes.texts if text.get_visible()]
+    ((axes, arrow),) = arrows
+    assert arrow.get_text() == "45.0 m"
+    bottom = axes.get_ylim()[0]
+    assert arrow.xy == pytest.approx((0.0, bottom))  # type: ignore[attr-defined]
+    (events,) = (line for line in axes.lines if line.get_color() == UNSAFE and len(line.get_xdata()) == 2)
+    np.testing.assert_allclose(events.get_ydata(), bottom)
+    assert "beyond the view" in [text.get_text() for text in figure.legends[0].get_texts()]
+    inside = trajectories_figure(imagined(task, [0, 2, 0]), "a title")
+    assert "beyond the view" not in [text.get_text() for text in inside.legends[0].get_texts()]
+
+
 def test_what_costs_is_in_the_legend() -> None:
     figure = trajectories_figure(imagined(GOAL, [0, 3]), "a title")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -35,8 +35,8 @@ def test_tables_come_in_three_formats_and_figures_in_two(report: Report) -> None
     ):  # fmt: skip
         assert {f"tables/{table}.{ending}" for ending in ("md", "tex", "html")} <= names
     for figure in (
-        "curves_point_button", "curves_car_circle", "car_circle", "long_point_button", "beta", "profiles",
-        "angles_reward", "angles_cost", "model_errors", "convex_combination",
+        "curves_safetypointbutton2_v0", "curves_safetycarcircle2_v0", "car_circle", "long_safetypointbutton2_v0",
+        "beta", "profiles", "angles_reward", "angles_cost", "model_errors", "convex_combination",
     ):  # fmt: skip
         assert {f"figures/{figure}.png", f"figures/{figure}.svg"} <= names
     assert {"index.html", "comparison.csv", "videos/SafetyCarCircle2-v0/a <b> & c.mp4"} <= names
@@ -103,7 +103,11 @@ def test_figures_do_not_depend_on_the_users_settings() -> None:
 
 
 def test_names_of_files_are_told_apart() -> None:
-    assert _names(["Safe/Goal", "Safe Goal", "SafetyPointGoal2-v0"]) == ["safe_goal", "safe_goal_1", "point_goal"]
+    assert _names(["Safe/Goal", "Safe Goal", "SafetyPointGoal2-v0"]) == [
+        "safe_goal",
+        "safe_goal_1",
+        "safetypointgoal2_v0",
+    ]
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -103,8 +103,8 @@ def test_methods_with_other_constraints_look_like_none_of_the_others() -> None:
 def test_the_table_has_each_constraint_pooled_over_seeds() -> None:
     table = constraint_table(mixed())
     assert [[cell.plain for cell in row] for row in table.rows] == [
-        ["Point Goal", "SB-TRPO, each constraint", "hazards", "2.0 ± 1.0", "0.5 ± 0.0"],
-        ["Point Goal", "SB-TRPO, each constraint", PAIR, "3.0 ± 1.0", "0.33 ± 0.0"],
+        ["SafetyPointGoal2-v0", "SB-TRPO, each constraint", "hazards", "2.0 ± 1.0", "0.5 ± 0.0"],
+        ["SafetyPointGoal2-v0", "SB-TRPO, each constraint", PAIR, "3.0 ± 1.0", "0.33 ± 0.0"],
     ]
     assert list(table.row_tags) == [[f"task:{GOAL}", "method:SB-TRPO, each constraint"]] * 2
     assert table.rows[0][3].note == "2 seeds, 60,000 steps"
@@ -184,7 +184,7 @@ def test_a_reader_switches_to_a_constraint(tab: browser.Page, tmp_path: Path) ->
     drawn = "[...document.querySelectorAll('#curve-grid [data-method]')].map(p => p.dataset.method)"
     heads = "[...document.querySelectorAll('#curve-grid h3')].map(h => h.textContent)"
     assert tab.evaluate(drawn) == ["SB-TRPO, each constraint"]
-    assert tab.evaluate(heads) == ["Point Goal"]  # the other task has no such constraint
+    assert tab.evaluate(heads) == ["SafetyPointGoal2-v0"]  # the other task has no such constraint
     words = tab.evaluate("[...document.querySelectorAll('.plot.curve text')].map(t => t.textContent)")
     assert f"safety: {PAIR} ↑" in words
     assert "1" in words  # the axis of a probability ends there
@@ -192,7 +192,7 @@ def test_a_reader_switches_to_a_constraint(tab: browser.Page, tmp_path: Path) ->
     assert rows == 2
     assert tab.evaluate("document.documentElement.scrollWidth") == 375
     tab.click("#metric [data-metric=cost]")
-    assert tab.evaluate(heads) == ["Point Goal", "Car Circle"]
+    assert tab.evaluate(heads) == ["SafetyPointGoal2-v0", "SafetyCarCircle2-v0"]
     assert tab.complaints == []
 
 

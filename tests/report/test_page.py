@@ -171,11 +171,11 @@ def test_text_of_runs_is_shown_as_it_is(tab: browser.Page, report: Report) -> No
 def test_it_filters_tasks_and_methods(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
     groups = "[...document.querySelectorAll('table[data-name=main_safety] .groups th')].map(h => h.textContent)"
-    assert tab.evaluate(groups) == ["", "Point Button", "Car Circle", samples.NASTY]
+    assert tab.evaluate(groups) == ["", "SafetyPointButton2-v0", "SafetyCarCircle2-v0", samples.NASTY]
     assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "CPO", "C-TRPO", "CRPO"]
     tab.click("#task-chips [data-key=SafetyPointButton2-v0]")
     tab.click("#method-chips [data-key=CPO]")
-    assert tab.evaluate(groups) == ["", "Car Circle", samples.NASTY]
+    assert tab.evaluate(groups) == ["", "SafetyCarCircle2-v0", samples.NASTY]
     assert tab.evaluate(ROWS) == ["SB-TRPO", "PPO-Lag", "C-TRPO", "CRPO"]
     assert tab.evaluate("document.querySelectorAll('#curve-grid article').length") == 2
     drawn = "[...document.querySelectorAll('#curve-grid article:first-child [data-method]')].map(p => p.dataset.method)"
@@ -264,6 +264,21 @@ def test_no_label_of_a_plot_covers_another(tab: browser.Page, report: Report) ->
         ".map(([b]) => a + ' | ' + b)) })"
     )
     assert covered == []
+
+
+def test_no_card_of_a_figure_is_stretched_beside_a_taller_one(tab: browser.Page, report: Report) -> None:
+    tab.size(1280, 900)
+    tab.open(report.index)
+    ready = (
+        "Promise.all([...document.querySelectorAll('#figure-list img')].map(i => (i.loading = 'eager', i.decode())))"
+    )
+    assert tab.evaluate(f"{ready}.then(() => true)")
+    figures = "[...document.querySelectorAll('#figure-list figure')]"
+    empty = f"{figures}.map(f => f.clientHeight - [...f.children].reduce((sum, part) => sum + part.offsetHeight, 0))"
+    assert max(tab.evaluate(empty)) <= 2
+    heights, lefts = tab.evaluate(f"[{figures}.map(f => f.clientHeight), {figures}.map(f => f.offsetLeft)]")
+    assert max(heights) > 1.5 * min(heights)  # the frontier of β is a tall one
+    assert len(set(lefts)) == 2
 
 
 def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Report) -> None:

@@ -43,7 +43,7 @@ def test_unreliable_cells_are_known_with_their_reasons() -> None:
         for metric in cells
         if paper.unreliable(algo, task, metric)
     }
-    assert {(algo, paper.task_title(task)) for algo, task, _ in unreliable} == {
+    assert {(algo, paper.tasks()[task]) for algo, task, _ in unreliable} == {
         ("p3o", "Hopper Velocity"),
         ("pcpo", "Swimmer Velocity"),
         ("c_trpo", "Hopper Velocity"),

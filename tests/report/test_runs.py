@@ -85,8 +85,8 @@ def test_settings_that_differ_by_task_alone_are_noted_and_make_no_variant() -> N
     assert [variant.title for variant in runs.variants] == ["SB-TRPO", "SB-TRPO, β = 0.9", "CPO", "RCPO"]
     assert sorted(runs.notes) == [
         "not the default: num_envs = 4 (RCPO)",
-        "not the default: steps_per_epoch = 1000 (all methods on Car Circle)",
-        "not the default: steps_per_epoch = 5000 (all methods on Point Goal)",
+        "not the default: steps_per_epoch = 1000 (all methods on SafetyCarCircle2-v0)",
+        "not the default: steps_per_epoch = 5000 (all methods on SafetyPointGoal2-v0)",
     ]
     epoch = next(row for row in hyperparameters(runs).rows if row[0].text == "Timesteps per Epoch")
     assert [cell.text for cell in epoch[1:]] == ["1000 or 5000 (20000)", "1000 or 5000 (20000)", "1000 (20000)"]

@@ -15,6 +15,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.cli import app as cli
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.claims import CLAIMS
+from sbtrpo.runs.evaluations import kept
 from sbtrpo.runs.folder import RunFolder
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=2, steps_per_epoch=100, total_steps=300, threads=1)
@@ -88,13 +89,13 @@ def test_an_evaluation_that_cannot_be_kept_is_shown(
     assert cli.main(["evaluate", str(whole), "--episodes", "4"]) == 0
     shown = capsys.readouterr()
     assert "safety probability" in shown.out
-    target, reason = whole / "evaluation.json", "No space left on device"
-    assert shown.err == f"sbtrpo: {target} is not written ({reason}); name another file with --out\n"
+    target, reason = whole / "evaluations", "No space left on device"
+    assert shown.err == f"sbtrpo: {target} is not written ({reason}); name a file with --out\n"
     monkeypatch.undo()
     out = tmp_path / "new" / "result.json"
     assert cli.main(["evaluate", str(whole), "--episodes", "4", "--out", str(out)]) == 0
     assert json.loads(out.read_text())["episodes"] == 4
-    assert not (whole / "evaluation.json").exists()
+    assert not kept(whole)
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_work(
@@ -124,7 +125,7 @@ def test_a_run_that_is_not_there_is_not_made_by_a_reader(tmp_path: Path, capsys:
 
 def test_several_processes_may_write_one_file(tmp_path: Path) -> None:
     texts = [bytes([65 + k]) * 100_000 for k in range(4)]
-    path, read = tmp_path / "evaluation.json", set()
+    path, read = tmp_path / "results.json", set()
 
     def write(content: bytes) -> None:
         for _ in range(10):

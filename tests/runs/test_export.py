@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import sbtrpo
+from sbtrpo.nets.images import Image
+from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs import export as exporting
 from sbtrpo.runs.export import DESCRIPTION, export, to_onnx, to_torchscript
@@ -21,12 +23,15 @@ SIZE, HIDDEN = 7, (16, 8)
 Act = Callable[..., Any]
 
 
-def policy(discrete: bool = False, spread: float = 0.3) -> Policy:
+def policy(discrete: bool = False, spread: float = 0.3, design: Design = PUBLISHED) -> Policy:
     """With statistics, bounds and standard deviations that all matter."""
     rng = np.random.default_rng(0)
+    size = SIZE if design.image is None else design.image.size
     low, high = (None, None) if discrete else (np.array([-2.0, 0.0, -0.5]), np.array([-1.0, 3.0, 0.5]))
-    made = Policy(SIZE, 3, HIDDEN, torch.Generator().manual_seed(0), discrete=discrete, low=low, high=high)
-    made.normaliser.mean, made.normaliser.var = rng.normal(5, 3, SIZE), rng.uniform(0.1, 9, SIZE)
+    made = Policy(
+        size, 3, HIDDEN, torch.Generator().manual_seed(0), discrete=discrete, low=low, high=high, design=design
+    )
+    made.normaliser.mean, made.normaliser.var = rng.normal(5, 3, size), rng.uniform(0.1, 9, size)
     made.normaliser.var[0] = 1e-9  # a sensor that hardly varies
     for tensor in made.params:
         tensor.add_(0.3 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)))
@@ -83,6 +88,27 @@ def test_actions_are_the_original_ones_brought_into_bounds(kind: str, tmp_path: 
     assert (actions <= original.high).all()
     inside = (expected > original.low) & (expected < original.high)
     assert 0.1 < inside.mean() < 1  # both the map and the bounds were tried
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize(
+    "design",
+    [
+        Design("relu"), Design("elu"), Design("relu", image=Image((16, 9, 2), 0, 255)),
+        Design("elu", image=Image((2, 9, 16), 0, 255)), Design(image=Image((8, 12), 0, 255)),
+    ],
+)  # fmt: skip
+def test_networks_of_other_designs_act_as_the_original(
+    kind: str, discrete: bool, design: Design, tmp_path: Path
+) -> None:
+    original = policy(discrete, design=design)
+    for tensor in original.params[1:]:
+        tensor.mul_(0.3)
+    act, obs = deployed(kind, original, True, tmp_path), observations(original)
+    actions, expected = act(obs), original.act(obs, deterministic=True)
+    assert (np.abs(actions - expected) < 1e-4).mean() > 0.999  # two logits may be a rounding apart
+    assert len(np.unique(actions)) > 1
 
 
 @pytest.mark.parametrize("kind", WRITERS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +14,10 @@ from hypothesis import strategies as st
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.cli import app as cli
-from sbtrpo.learning.training import Epoch, Recorder, Trainer
+from sbtrpo.learning.recorder import Recorder
+from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
+from sbtrpo.runs.evaluations import kept
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.judgement import BELOW_ZERO, NONE_SAFE, STEP, merit, misleading
 from tests.envs.foreign.worlds import name_of
@@ -111,7 +112,7 @@ def test_where_returns_are_below_zero_training_and_evaluation_say_so(
     out = capsys.readouterr().out
     assert BELOW_ZERO in out
     assert "reward of safe episodes" in out
-    result = json.loads((run / "evaluation.json").read_text())
+    ((_, result),) = kept(run)
     assert result["safe_reward"] == pytest.approx(result["safety_probability"] * result["safe_episodes_reward"])
     assert result["safe_episodes_reward"] < 0
     sbtrpo.train(TrainConfig(task=name_of("walk"), **small), tmp_path / "walk")

@@ -17,6 +17,8 @@ class CheckFinding:
     """error: it cannot be trained on; warning: results will suffer; note: good to know."""
     message: str
     remedy: str = ""
+    trace: str = ""
+    """The way through the environment's code to what it raised."""
 
 
 @dataclass(frozen=True)
@@ -43,4 +45,5 @@ class CheckReport:
             lines.append(f"{finding.severity}: {finding.message}")
             if finding.remedy:
                 lines.append(f"    {finding.remedy}")
+            lines += [f"    {line}" for line in finding.trace.splitlines()]
         return lines

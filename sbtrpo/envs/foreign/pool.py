@@ -6,9 +6,11 @@ episodes, and worlds that fail.
 
 from __future__ import annotations
 
+import time
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +18,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sbtrpo.config.run import TIMEOUT
 from sbtrpo.envs.faults import EnvironmentFailure
-from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment, is_foreign
-from sbtrpo.envs.foreign.workers import Worker
+from sbtrpo.envs.foreign.environment import Info, UnfitEnvironment
+from sbtrpo.envs.foreign.workers import Fault, Worker
 from sbtrpo.envs.foreign.world import FIXED, Interface
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.streams import Floats, Ints
 from sbtrpo.errors import Alarm
 
-__all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "is_foreign", "make_env_pool"]
+__all__ = ["EnvPool", "EnvironmentFailure", "UnfitEnvironment", "make_env_pool"]
 Flags = NDArray[np.bool_]
 
 GIVE_UP = 5
@@ -66,13 +69,16 @@ class ForeignTask:
     observation_size: int
     cost_names: tuple[str, ...]
     observation_slices: dict[str, slice]
+    image: tuple[int, ...] | None
+    """The shape of observations, where they are images."""
 
 
 class EnvPool:
     """N worlds of a foreign environment, with the interface of `Pool`.
 
     Observations are flattened to (N, obs_dim) float64. Actions are (N, action_dim) floats in the environment's own
-    bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete.
+    bounds, to which they are clipped, or (N,) integers that count from 0 if its action space is Discrete, or
+    combinations of such choices.
 
     Episode k of world i begins with a reset to `episode_seed(seed, i, k)`. So it does not depend on the number of
     worlds or processes, nor on what happens in other worlds.
@@ -87,13 +93,23 @@ class EnvPool:
     """Costs are any numbers from 0 on."""
 
     def __init__(
-        self, task: str, num_worlds: int, seed: int = 0, threads: int = 0, episode_length: int | None = None
+        self,
+        task: str,
+        num_worlds: int,
+        seed: int = 0,
+        threads: int = 0,
+        episode_length: int | None = None,
+        timeout: float = TIMEOUT,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         for name, value, least in (("num_worlds", num_worlds, 1), ("seed", seed, 0), ("threads", threads, 0)):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         self.num_worlds = n = int(num_worlds)
         self._seed = int(seed)
+        self.timeout = float(timeout)
+        self.stopping = stopping
+        """Whether somebody wants to stop; asked while a world does not answer."""
         self._workers: list[Worker] = []
         self._finalizer = weakref.finalize(self, _close_all, self._workers)
         rows = np.array_split(np.arange(n), min(n, threads or available_cores()))
@@ -109,9 +125,11 @@ class EnvPool:
         self.single_observation_space, self.single_action_space = interface.observation_space, interface.action_space
         self.env_action_space = interface.env_action_space
         """What one environment by itself takes."""
+        self.notes = interface.notes
+        """What becomes of its spaces, in words."""
         size = interface.observation_space.shape[0]
         self._costs = interface.costs
-        self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)})
+        self.task = ForeignTask(size, interface.costs.names, {"observation": slice(0, size)}, interface.image)
         self.faults = 0
         """Worlds that failed and were reset, since the pool was made."""
         self.last_error = ""
@@ -121,18 +139,14 @@ class EnvPool:
         self._steps: Ints = np.zeros(n, np.int64)
         self._stillborn: Ints = np.zeros(n, np.int64)  # failures since the last good step
         self._sums: Floats = np.zeros((3 + len(interface.costs.names), n))  # return, cost, goals, cost components
-        self._told: set[str] = set()
+        self._alike: Counter[str] = Counter()  # faults of each kind
 
     def _describe(self, task: str) -> Interface:
-        first = self._workers[0]
-        first.ask("describe", episode_seed(self._seed, 0, 0))
-        answer = first.answer()
+        answer = self._answers({0: ("describe", episode_seed(self._seed, 0, 0))})[0]
         if isinstance(answer, Interface):
             return answer
         self.close()
-        if answer is None:
-            raise EnvironmentFailure(f"{task}: the process died in the first episode; try the environment by itself")
-        raise answer
+        raise EnvironmentFailure(f"{task} fails in its first episode: {answer.error}; try the environment by itself")
 
     # ---- the interface of Pool ---------------------------------------------------------------------------------
 
@@ -159,7 +173,7 @@ class EnvPool:
         for row, value in values.items():
             table[row] = value
             if not _learnable(value):
-                errors[row] = "an observation, reward or cost was not finite"
+                errors[row] = Fault("an observation, reward or cost was not finite")
         fault = np.zeros(self.num_worlds, np.bool_)
         fault[list(errors)] = True
         self._stillborn[~fault] = 0
@@ -210,6 +224,16 @@ class EnvPool:
             raise RuntimeError("a pool has no observation before its first reset; call pool.reset() first")
         return self._obs.copy()
 
+    def render(self, world: int) -> NDArray[np.uint8]:
+        """A picture of a world, (height, width, 3), where the environment was made with render_mode="rgb_array"."""
+        w = next(w for w, worker in enumerate(self._workers) if world in worker.rows)
+        picture: NDArray[np.uint8] = self._told(w, "render", world - int(self._workers[w].rows[0]))
+        return picture
+
+    def pictures_a_second(self) -> float:
+        """How many the environment means to be shown."""
+        return float(self._told(0, "pictures_a_second"))
+
     def close(self) -> None:
         """End the worker processes. A pool that is no longer used does so by itself."""
         self._finalizer()
@@ -233,22 +257,36 @@ class EnvPool:
         within: NDArray[Any] = np.clip(action, space.low, space.high)
         return within
 
-    def _exchange(self, messages: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Floats], dict[int, str]]:
-        """Send commands to workers, so that all work at once; returns results and errors by world."""
+    def _answers(self, messages: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """Send commands to workers, so that all work at once; returns what each answers."""
         if not self._workers:
             raise RuntimeError("the pool is closed; make another one")
+        began = time.monotonic()
         for w, message in messages.items():
             self._workers[w].ask(*message)
-        answers = {w: self._workers[w].answer() for w in messages}
-        results: dict[int, Floats] = {}
-        errors: dict[int, str] = {}
-        for w, answer in answers.items():
-            rows = self._workers[w].rows.tolist()
+        answers = {w: self._workers[w].answer(self.timeout, began, self.stopping) for w in messages}
+        for answer in answers.values():
             if isinstance(answer, UnfitEnvironment):
                 self.close()
                 raise answer
-            if answer is None:
-                errors |= dict.fromkeys(rows, "its process died or did not answer")
+        return answers
+
+    def _told(self, w: int, *message: Any) -> Any:
+        """What a worker answers, which must be well."""
+        answer = self._answers({w: message})[w]
+        if isinstance(answer, Fault):
+            self.close()
+            raise EnvironmentFailure(f"{self.spec.id} fails in {message[0]}: {answer.error}")
+        return answer
+
+    def _exchange(self, messages: Mapping[int, tuple[Any, ...]]) -> tuple[dict[int, Floats], dict[int, Fault]]:
+        """Send commands to workers; returns results and errors by world."""
+        results: dict[int, Floats] = {}
+        errors: dict[int, Fault] = {}
+        for w, answer in self._answers(messages).items():
+            rows = self._workers[w].rows.tolist()
+            if isinstance(answer, Fault):
+                errors |= dict.fromkeys(rows, answer)
             else:
                 results |= {rows[k]: value for k, value in answer[0].items()}
                 errors |= {rows[k]: error for k, error in answer[1].items()}
@@ -274,7 +312,7 @@ class EnvPool:
             for row, obs in results.items():
                 self._obs[row] = obs
                 if not _learnable(obs):
-                    errors[row] = "the first observation of an episode was not finite"
+                    errors[row] = Fault("the first observation of an episode was not finite")
             waiting = set(errors)
             lost[list(waiting)] = True
             for row, error in errors.items():
@@ -282,19 +320,27 @@ class EnvPool:
         lost[rows] = False
         return lost
 
-    def _count_fault(self, row: int, error: str) -> None:
+    def _count_fault(self, row: int, fault: Fault) -> None:
+        """Tell of the first fault of a kind with its traceback, and later how many there were."""
         self.faults += 1
-        self.last_error = error
+        self.last_error = fault.error
         self._stillborn[row] += 1
+        self._alike[fault.kind] += 1
+        count, lines = self._alike[fault.kind], f"\n{fault.trace}" if fault.trace else ""
+        if count == 1:
+            self._warn(f"a world of {self.spec.id} failed and begins anew: {fault.error}{lines}")
+        elif str(count).strip("0") == "1":
+            self._warn(f"worlds of {self.spec.id} failed {count:,} times so far because of: {fault.error}")
         if self._stillborn[row] >= GIVE_UP:
             self.close()
             raise EnvironmentFailure(
                 f"{self.spec.id}: world {row} failed {GIVE_UP} times in a row without a good step, at last because:"
-                f" {error}"
+                f" {fault.error}"
             )
-        if error not in self._told:
-            self._told.add(error)
-            warnings.warn(f"a world of {self.spec.id} failed and begins anew: {error}", Alarm, stacklevel=3)
+
+    @staticmethod
+    def _warn(words: str) -> None:
+        warnings.warn(words, Alarm, stacklevel=4)
 
     def _report(self, ended: Flags, obs: Floats, info: Info) -> None:
         """Put the ended episodes into `info`, and count from 0 for the next ones."""
@@ -308,15 +354,24 @@ class EnvPool:
 
 
 def make_env_pool(
-    task: str, num_worlds: int = 20, seed: int = 0, threads: int = 0, episode_length: int | None = None
+    task: str,
+    num_worlds: int = 20,
+    seed: int = 0,
+    threads: int = 0,
+    episode_length: int | None = None,
+    timeout: float = TIMEOUT,
+    stopping: Callable[[], bool] = lambda: False,
 ) -> EnvPool:
     """A pool of worlds of a foreign environment.
 
     Args:
-        task: "module:EnvId"; importing the module registers the environment with Gymnasium.
+        task: "module:EnvId", or "module:EnvId?difficulty=2" with keyword arguments; importing the module registers
+            the environment with Gymnasium.
         num_worlds: how many worlds step together.
         seed: of the episodes.
         threads: worker processes; 0 takes one for each core that this process may use.
         episode_length: the time limit, if not the one that the environment was registered with.
+        timeout: seconds after which a process that does not answer is replaced.
+        stopping: whether somebody wants to stop; asked while a process does not answer.
     """
-    return EnvPool(task, num_worlds, seed, threads, episode_length)
+    return EnvPool(task, num_worlds, seed, threads, episode_length, timeout, stopping)

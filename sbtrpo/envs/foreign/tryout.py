@@ -11,13 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.foreign.costs import CostReader, cost_keys, cost_reader
 from sbtrpo.envs.foreign.environment import (
     FORMS,
     UnfitEnvironment,
     flat_action_space,
     flat_observation_space,
-    is_foreign,
+    flattened,
+    image_shape,
     make_environment,
     number,
     one_line,
@@ -28,6 +30,7 @@ from sbtrpo.envs.gym import SafetyEnv
 from sbtrpo.envs.layout import LayoutError
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.envs.registry import get_spec
+from sbtrpo.errors import users_traceback
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -66,8 +69,11 @@ class Tryout:
             flat_observation_space(self.task, env.observation_space)
             flat_action_space(self.task, env.action_space)
         except (UnfitEnvironment, LayoutError) as error:
-            self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
+            self._refuse(error)
             return list(self.findings.values())
+        for note in flattened(env.observation_space, env.action_space):
+            self.add(note, "note", note)
+        self._inspect_images(env.observation_space)
         if limit is None:
             self.add(
                 "limit", "error", "there is no time limit: episodes may never end",
@@ -79,21 +85,25 @@ class Tryout:
             if not any(finding.severity == "error" for finding in self.findings.values()):
                 self._check_seeding(env)
         except (UnfitEnvironment, LayoutError) as error:
-            self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "))
+            self._refuse(error)
         except Exception as error:
             self.add(
                 "raised", "error", f"after {len(self.costs)} steps it raised {one_line(error)}",
-                "the world would be reset and counted as a fault, but it should not happen",
+                "the world would be reset and counted as a fault, but it should not happen", users_traceback(error),
             )  # fmt: skip
         finally:
             env.close()
         self._summarise()
         return list(self.findings.values())
 
-    def add(self, kind: str, severity: Severity, message: str, remedy: str = "") -> None:
+    def _refuse(self, error: Exception) -> None:
+        trace = "\n".join(getattr(error, "__notes__", ()))
+        self.add("unfit", "error", str(error).removeprefix(f"{self.task}: "), trace=trace)
+
+    def add(self, kind: str, severity: Severity, message: str, remedy: str = "", trace: str = "") -> None:
         """Add a finding, if it is the first of its kind."""
         if kind not in self.findings:
-            self.findings[kind] = CheckFinding(severity, message, remedy)
+            self.findings[kind] = CheckFinding(severity, message, remedy, trace)
             if self._tell is not None:
                 self._tell(self.findings[kind])
 
@@ -199,6 +209,21 @@ class Tryout:
         else:
             reason, remedy = f"came first {when}, and is not read", "give every cost component in every step"
         self.add("unread", "warning", f'info["{unread[0]}"] {reason}', remedy)
+
+    def _inspect_images(self, space: spaces.Space[Any]) -> None:
+        """Say what becomes of images."""
+        if shape := image_shape(space):
+            self.add(
+                "image", "warning", f"observations are images of {shape}, and flattened every pixel stands by itself",
+                "train with --network cnn",
+            )  # fmt: skip
+        elif isinstance(space, spaces.Dict | spaces.Tuple):
+            parts = space.values() if isinstance(space, spaces.Dict) else space
+            if shape := next(filter(None, map(image_shape, parts)), None):
+                self.add(
+                    "image", "warning", f"a part of the observation is an image of {shape}, which is flattened",
+                    "make the image the whole observation, and train with --network cnn",
+                )  # fmt: skip
 
     def _inspect_observation(self, env: Environment, obs: Any, when: str) -> None:
         space = env.observation_space

@@ -11,12 +11,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
+import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -24,9 +27,35 @@ from sbtrpo.envs.foreign.costs import CostReader
 from sbtrpo.envs.foreign.environment import UnfitEnvironment, one_line
 from sbtrpo.envs.foreign.world import Interface, World
 from sbtrpo.envs.streams import Floats, Ints
+from sbtrpo.errors import users_traceback, where_raised
 
-PATIENCE = 300.0
-"""Seconds after which a worker that does not answer counts as dead."""
+PICTURES_A_SECOND = 30.0
+SILENCE = 1.0
+"""Seconds without an answer after which nobody who wants to stop waits any longer."""
+LOOK = 0.2
+"""Seconds between two looks at whether somebody wants to."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What went wrong in a world."""
+
+    error: str
+    """In a line."""
+    place: str = ""
+    """Where it was raised, which tells it from others."""
+    trace: str = ""
+    """The way there through the environment's code."""
+
+    @classmethod
+    def of(cls, error: Exception) -> Self:
+        """What an environment raised."""
+        return cls(one_line(error), f"{type(error).__name__} {where_raised(error)}", users_traceback(error))
+
+    @property
+    def kind(self) -> str:
+        """The same for faults that are alike."""
+        return self.place or self.error
 
 
 class Host:
@@ -40,23 +69,31 @@ class Host:
         """The first world's spaces, costs and time limit."""
         return self._world(0).describe(seed)
 
-    def reset(self, seeds: Mapping[int, int]) -> tuple[dict[int, Floats], dict[int, str]]:
+    def reset(self, seeds: Mapping[int, int]) -> tuple[dict[int, Floats], dict[int, Fault]]:
         """Begin episodes with these seeds; returns the observations, and what went wrong elsewhere."""
         obs: dict[int, Floats] = {}
-        errors: dict[int, str] = {}
+        errors: dict[int, Fault] = {}
         for k, seed in seeds.items():
             with self._guarded(k, errors):
                 obs[k] = self._world(k).reset(seed)
         return obs, errors
 
-    def step(self, actions: NDArray[Any], costs: CostReader) -> tuple[dict[int, Floats], dict[int, str]]:
+    def step(self, actions: NDArray[Any], costs: CostReader) -> tuple[dict[int, Floats], dict[int, Fault]]:
         """Step all worlds; returns the values of each, and what went wrong elsewhere."""
         values: dict[int, Floats] = {}
-        errors: dict[int, str] = {}
+        errors: dict[int, Fault] = {}
         for k, action in enumerate(actions):
             with self._guarded(k, errors):
                 values[k] = self._world(k).step(action, costs)
         return values, errors
+
+    def render(self, k: int) -> NDArray[np.uint8]:
+        """A picture of a world."""
+        return self._world(k).render()
+
+    def pictures_a_second(self) -> float:
+        """How many the environment means to be shown; 30 unless it says so."""
+        return float(self._world(0).env.metadata.get("render_fps") or PICTURES_A_SECOND)
 
     def _world(self, k: int) -> World:
         world = self.worlds[k]
@@ -65,14 +102,14 @@ class Host:
         return world
 
     @contextlib.contextmanager
-    def _guarded(self, k: int, errors: dict[int, str]) -> Iterator[None]:
+    def _guarded(self, k: int, errors: dict[int, Fault]) -> Iterator[None]:
         """Record an error and drop its world. An `UnfitEnvironment` passes: a new episode would not help."""
         try:
             yield
         except UnfitEnvironment:
             raise
         except Exception as error:
-            errors[k] = one_line(error)
+            errors[k] = Fault.of(error)
             if (world := self.worlds[k]) is not None:
                 world.close()
             self.worlds[k] = None
@@ -139,22 +176,44 @@ class Worker:
     def __init__(self, task: str, rows: Ints) -> None:
         self.task, self.rows = task, rows
         self._connection, self._process = start_process(_serve, task, len(rows))
+        self._busy = False
 
     def ask(self, *message: Any) -> None:
-        """Send a command; `answer` returns None if the process is dead."""
+        """Send a command; `answer` returns a fault if the process is dead."""
+        self._busy = True
         with contextlib.suppress(OSError):
             self._connection.send(message)
 
-    def answer(self) -> Any:
-        """The reply, or None if the process died; then a new process is there, whose worlds are not yet reset."""
+    def answer(self, timeout: float, began: float, stopping: Callable[[], bool]) -> Any:
+        """The reply; or a fault, and then a new process is there, whose worlds are not yet reset.
+
+        Args:
+            timeout: seconds after which a process that does not answer counts as dead.
+            began: when it was asked, by the monotonic clock.
+            stopping: whether somebody wants to stop, which an answer that is late does not hold up.
+        """
+        fault = Fault("its process died")
         with contextlib.suppress(EOFError, OSError):
-            if self._connection.poll(PATIENCE):
-                return self._connection.recv()
-        self._process.kill()
+            while not self._connection.poll(max(min(LOOK, began + timeout - time.monotonic()), 0.0)):
+                waited = time.monotonic() - began
+                if waited >= timeout:
+                    fault = Fault(f"it did not answer within {timeout:g} seconds (--env-timeout)")
+                    raise EOFError
+                if waited >= SILENCE and stopping():
+                    raise KeyboardInterrupt(
+                        f"interrupted while a world of {self.task} did not answer, so that the running epoch is lost;"
+                        " `sbtrpo resume` goes on from the last checkpoint"
+                    )
+            answer = self._connection.recv()
+            self._busy = False
+            return answer
         self.close()
         self._connection, self._process = start_process(_serve, self.task, len(self.rows))
-        return None
+        self._busy = False
+        return fault
 
     def close(self) -> None:
-        """End the process; it closes its worlds first."""
+        """End the process; one that waits for a command closes its worlds first, and no other is waited for."""
+        if self._busy:
+            self._process.kill()
         stop_process(self._connection, self._process)

@@ -12,10 +12,14 @@ from numpy.typing import NDArray
 
 from sbtrpo.envs.foreign.costs import CostReader, cost_reader
 from sbtrpo.envs.foreign.environment import (
+    Combinations,
     FlatAction,
     UnfitEnvironment,
+    env_action_space,
     flat_action_space,
     flat_observation_space,
+    flattened,
+    image_shape,
     make_environment,
     number,
     one_line,
@@ -39,6 +43,10 @@ class Interface:
     """As the environment itself does: of any shape and precision, or a choice that counts from anywhere."""
     costs: CostReader
     episode_length: int | None
+    image: tuple[int, ...] | None = None
+    """The shape of observations, where they are images."""
+    notes: tuple[str, ...] = ()
+    """What becomes of its spaces."""
 
 
 class World:
@@ -49,6 +57,7 @@ class World:
         self.env = make_environment(task)
         self.observation_space = flat_observation_space(task, self.env.observation_space)
         self.action_space = flat_action_space(task, self.env.action_space)
+        self._taken = env_action_space(task, self.env.action_space)
 
     def reset(self, seed: int) -> Floats:
         """Begin an episode; returns the observation, (obs_dim,)."""
@@ -76,18 +85,35 @@ class World:
         except UnfitEnvironment:
             raise
         except Exception as error:
-            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}") from error
+            raise UnfitEnvironment(f"{self.task} fails in its first step: {one_line(error)}").because(error) from error
         costs = cost_reader(self.task, self.env, cost, info)
-        assert isinstance(space, FlatAction)
-        return Interface(self.observation_space, self.action_space, space, costs, time_limit(self.env))
+        taken, image = env_action_space(self.task, space), image_shape(self.env.observation_space)
+        notes = tuple(flattened(self.env.observation_space, space))
+        return Interface(
+            self.observation_space, self.action_space, taken, costs, time_limit(self.env), image=image, notes=notes
+        )
 
     def to_environment(self, action: NDArray[Any]) -> Any:
         """A flat action in the environment's own form."""
-        space = self.env.action_space
+        space = self._taken
+        if isinstance(space, Combinations):
+            return space.table[int(action)].copy()
         if isinstance(space, spaces.Discrete):
             return space.start + int(action)
-        assert isinstance(space, spaces.Box)
         return action.reshape(space.shape).astype(space.dtype)
+
+    def render(self) -> NDArray[np.uint8]:
+        """A picture of the world, (height, width, 3)."""
+        try:
+            picture = self.env.render()
+        except Exception as error:
+            raise UnfitEnvironment(f"{self.task} fails in render: {one_line(error)}").because(error) from error
+        if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.shape[2:] != (3,):
+            raise UnfitEnvironment(
+                f"{self.task}: render returned no picture; with render_mode rgb_array it must return an array of uint8,"
+                " (height, width, 3)"
+            )
+        return picture
 
     def _flatten(self, obs: Any) -> Floats:
         try:

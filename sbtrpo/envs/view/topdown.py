@@ -35,6 +35,7 @@ MAX_PANELS = 30
 BLUE, GREEN, ORANGE = "#0072B2", "#009E73", "#E69F00"
 VERMILLION, PURPLE, YELLOW = "#D55E00", "#CC79A7", "#F0E442"
 INK, FAINT, UNSAFE = "#222222", "#C8C8C8", "#C1121F"
+AWAY = BLUE
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,10 @@ def worlds_figure(
     total = len(objects)
     _check_shapes(spec, objects, trails, returns, costs)
     shown = min(total, MAX_PANELS)
-    handles = legend_handles(spec)
+    reach = view_reach(spec, objects[:shown], trails[:, :shown])
+    handles = legend_handles(spec, away=float(np.nanmax(np.abs(trails[:, :shown]))) > reach)
     rows, columns = grid_shape(shown)
     figure, panels = _canvas(rows, columns, handles)
-    reach = view_reach(spec, objects[:shown], trails[:, :shown])
     for i, axes in enumerate(panels):
         if i < shown:
             draw_panel(axes, spec, objects[i], reach, float(returns[i]), float(costs[i]))
@@ -152,7 +153,7 @@ def view_reach(spec: NavigationSpec, objects: Floats, trails: Floats) -> float:
     reach = spec.extent
     for group, place in zip(spec.groups, spec.slices().values(), strict=True):
         reach = max(reach, float(np.abs(objects[:, place, :2]).max(initial=0.0)) + group.size[0])
-    # A robot that runs far away would make all panels small; beyond this its trail leaves the panel.
+    # A robot that runs far away would make all panels small; beyond this its trail leaves the panel, which is marked.
     far = min(float(np.nanmax(np.abs(trails))), 1.25 * reach)
     return 1.05 * max(reach, far)
 
@@ -270,10 +271,38 @@ def draw_trail(axes: Axes, trail: Floats, opacity: float = 1.0) -> None:
     axes.add_collection(LineCollection(list(segments), colors=colours, linewidths=1.0, zorder=3), autolim=False)
     axes.plot(*trail[0], **_START, zorder=4)
     axes.plot(*trail[-1], **_END, zorder=4)
+    _mark_away(axes, trail, opacity)
 
 
-def legend_handles(spec: NavigationSpec) -> list[Line2D]:
-    """One entry for each kind of object, then the robot's way and the mark of an unsafe episode."""
+def _mark_away(axes: Axes, trail: Floats, opacity: float) -> None:
+    """Where a trail leaves the panel: an arrow at its edge towards the farthest point, and how far that is."""
+    low, high = np.transpose([axes.get_xlim(), axes.get_ylim()])
+    beyond = np.maximum(low - trail, trail - high).max(axis=1)
+    if beyond.max() <= 0:
+        return
+    farthest, centre = trail[beyond.argmax()], (low + high) / 2
+    towards = farthest - centre
+    edge = centre + towards * ((high - low) / 2 / np.maximum(np.abs(towards), 1e-9)).min()
+    inwards = -20 * towards / np.linalg.norm(towards)
+    words = f"{np.linalg.norm(farthest):.1f} m" if opacity == 1.0 else ""  # many trails would write over each other
+    arrow: Properties = {"arrowstyle": "-|>", "color": AWAY, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate(
+        words, tuple(edge), tuple(inwards), textcoords="offset points", arrowprops=arrow, fontsize=7, color=AWAY,
+        ha="center", va="center", zorder=6,
+    )  # fmt: skip
+
+
+def within(axes: Axes, points: Floats) -> Floats:
+    """Points (..., 2) of which those beyond a panel are brought to its edge."""
+    low, high = np.transpose([axes.get_xlim(), axes.get_ylim()])
+    return np.clip(points, low, high)
+
+
+def legend_handles(spec: NavigationSpec, away: bool = False) -> list[Line2D]:
+    """One entry for each kind of object, then the robot's way and the mark of an unsafe episode.
+
+    With `away` also the mark of a robot that leaves the panel.
+    """
 
     def entry(label: str, **properties: Any) -> Line2D:
         basis: Properties = {"linestyle": "none", "markersize": 9}
@@ -293,5 +322,7 @@ def legend_handles(spec: NavigationSpec) -> list[Line2D]:
         )
     handles.append(entry("robot's start", **_START))
     handles.append(entry("trail and end", **_END | {"linestyle": "-", "linewidth": 1.0}))
+    if away:
+        handles.append(entry("beyond the view", marker=">", color=AWAY, markersize=6.0))
     handles.append(entry("cost above 0", marker="s", markerfacecolor="none", markeredgecolor=UNSAFE))
     return handles

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from sbtrpo.envs.foreign import check
 from sbtrpo.envs.foreign.check import check_environment
 from sbtrpo.envs.foreign.findings import CheckFinding, CheckReport
 from tests.envs.foreign.worlds import name_of
@@ -61,7 +60,7 @@ def test_the_examples_pass(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("four", "step must return (obs, reward, terminated, truncated, info)", ""),
         ("bare reset", "reset must take a seed and return (obs, info)", ""),
         ("unbounded", "the action space has infinite bounds", ""),
-        ("several", "MultiDiscrete([2 2]) are not supported", ""),
+        ("several", "MultiDiscrete([40 40]) are 1,600 combinations", ""),
         ("constructor", "its constructor raised KeyError", ""),
         ("raise", "it raised ZeroDivisionError: as promised", "counted as a fault"),
         ("unknown", "does not register 'Unknown-v0' with Gymnasium", ""),
@@ -81,6 +80,8 @@ def test_what_makes_training_impossible_is_an_error(what: str, said: str, remedy
         ("bounds", "leaves its bounds: entry 0 is", "correct the observation space"),
         ("dtype", "is float64, but the space is float32", "correct the observation space"),
         ("unseeded", "reset does not respect its seed", "draw every random number from self.np_random"),
+        ("lamp", "observations are images of (8, 8, 1), and flattened every pixel", "train with --network cnn"),
+        ("lamp within", "a part of the observation is an image of (8, 8, 1)", "make the image the whole observation"),
         ("rooms", "steps with random actions cost something", "see that a cost of 0 is possible"),
     ],
 )
@@ -124,9 +125,16 @@ def test_findings_come_from_the_other_process_too() -> None:
 
 
 @pytest.mark.slow
-def test_an_environment_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "PATIENCE", 15.0)
-    assert "hung for more than 15 seconds" in worst(check_environment(name_of("hang"), seconds=0.2)).message
+def test_an_environment_that_hangs_is_reported() -> None:
+    found = check_environment(name_of("hang"), seconds=0.2, timeout=15.0)
+    assert "hung for more than 15 seconds" in worst(found).message
+
+
+@pytest.mark.parametrize("what", ["raise", "constructor"])
+def test_the_way_to_what_an_environment_raised_is_shown(what: str) -> None:
+    lines = check_environment(name_of(what), seconds=0.2).lines()
+    assert any(line.startswith("    ") and "worlds.py" in line for line in lines)
+    assert not any("sbtrpo/envs/foreign/t" in line or "gymnasium/" in line for line in lines)
 
 
 def test_a_trial_takes_time() -> None:

@@ -131,6 +131,64 @@ class Rooms(gymnasium.Env[Any, Any]):
         return {"room": self.room, "both": (np.full((2, 2), 0.25), np.array([1, 0], np.int8))}
 
 
+class Levers(gymnasium.Env[Any, Any]):
+    """Two levers, of which the second counts from 1: together they earn a number of their own. It draws itself."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, tilt: float = 0.0) -> None:
+        self.observation_space = spaces.Dict(
+            {"levers": spaces.MultiDiscrete([2, 3]), "place": spaces.Box(-1.0, 1.0, (2,), np.float64)}
+        )
+        self.action_space = spaces.MultiDiscrete([2, 3], start=[0, 1])
+        self.render_mode, self.tilt, self.levers, self.t = render_mode, tilt, np.zeros(2, np.int64), 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.levers, self.t = np.zeros(2, np.int64), 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.t += 1
+        self.levers = np.array([action[0], action[1] - 1])
+        reward = 10.0 * self.levers[0] + self.levers[1] + self.tilt
+        return self._observe(), reward, False, False, {"cost": float(self.levers[1] == 2)}
+
+    def _observe(self) -> Any:
+        return {"levers": self.levers, "place": self.np_random.uniform(-1, 1, 2)}
+
+    def render(self) -> Any:
+        assert self.render_mode == "rgb_array"
+        return np.full((40, 60, 3), (self.t, *self.levers), np.uint8)
+
+
+class Lamp(gymnasium.Env[Any, Any]):
+    """A lamp shines in one half of a dim picture; naming its side is rewarded, and the left answer costs."""
+
+    def __init__(self, form: str = "image") -> None:
+        picture: spaces.Box = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+        if form == "unbounded":
+            picture = spaces.Box(-np.inf, np.inf, (8, 8, 1), np.float32)
+        self.form, self.action_space = form, spaces.Discrete(2)
+        self.observation_space = spaces.Dict({"lamp": picture}) if form == "within" else picture
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = float(action == self.side)
+        return self._observe(), reward, False, False, {"cost": float(action == 0)}
+
+    def _observe(self) -> Any:
+        self.side = int(self.np_random.integers(2))
+        picture = self.np_random.integers(0, 100, (8, 8, 1)).astype(self.observation_space.dtype or np.uint8)
+        row, column = self.np_random.integers(0, 7), self.np_random.integers(0, 3) + 4 * self.side
+        picture[row : row + 2, column : column + 2] = 255
+        return {"lamp": picture} if self.form == "within" else picture
+
+
 class Odd(Walk):
     """A walk with other faults, which concern its spaces, its numbers and its randomness."""
 
@@ -140,7 +198,7 @@ class Odd(Walk):
         if oddity == "unbounded":
             self.action_space = spaces.Box(-np.inf, np.inf, (1,))
         if oddity == "several":
-            self.action_space = spaces.MultiDiscrete([2, 2])
+            self.action_space = spaces.MultiDiscrete([40, 40])
         if oddity == "of any length":
             self.observation_space = spaces.Sequence(spaces.Discrete(2))
         if oddity == "words":
@@ -249,6 +307,24 @@ class Costly(gymnasium.Env[Any, Any]):
         return obs, reward, False, False, info
 
 
+class Matrix(Costly):
+    """Actions are matrices, and there is nothing to see."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__("one entry")
+        self.action_space = spaces.Box(-1.0, 1.0, (2, 2))
+        self.render_mode = render_mode
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        return super().step(action)
+
+    def render(self) -> Any:
+        return None
+
+
 def _register(name: str, entry: str, limit: int | None = LENGTH, **kwargs: Any) -> None:
     if f"{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"{name}-v0", f"{__name__}:{entry}", max_episode_steps=limit, kwargs=kwargs)
@@ -274,6 +350,11 @@ _register("Walk", "Walk")
 _register("SixWalk", "Walk", six=True)
 _register("Endless", "Walk", limit=None)
 _register("Rooms", "Rooms")
+_register("Levers", "Levers")
+_register("Matrix", "Matrix")
+_register("Lamp", "Lamp")
+_register("LampWithin", "Lamp", form="within")
+_register("LampUnbounded", "Lamp", form="unbounded")
 _register("Cliff", "Cliff", limit=40)
 _register("Tired", "Tired")
 _register("SixCosts", "Costly", form="vector", six=True)

@@ -1,0 +1,175 @@
+"""Which estimate of the cost's advantage makes steps that hold on other episodes: a frozen policy, no training.
+
+A run's policy plays one large epoch. From some of the worlds of its first half each estimator makes the best cost step
+within the trust region, F^-1 of its gradient; the second half judges that step by a gradient of its own: what does it
+do, to first order, to the discounted cost there, and to the return? One that estimates noise does nothing. `share` is
+what holds of the change that the step promises in its own worlds.
+
+    python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
+    python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
+
+Numbers are means over disjoint subsets of the worlds; `error` is their standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sbtrpo.algorithms.base import Batch
+from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, solve, to_boundary
+from sbtrpo.config.file import read_config
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, normalise, returns_to_go
+from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.evaluation import load_policy
+
+Estimator = Callable[[Rollout, float], Tensor]
+SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
+
+
+def ended(rollout: Rollout) -> Tensor:
+    return rollout.terminated | rollout.truncated
+
+
+def to_go(signal: Tensor, rollout: Rollout, gamma: float) -> Tensor:
+    return returns_to_go(signal.double(), ended(rollout), gamma)
+
+
+def less_baseline(estimate: Tensor, rollout: Rollout) -> Tensor:
+    """Minus a linear baseline, fitted on the other half of these worlds, so that nobody judges himself."""
+    features = baseline_features(rollout.obs, rollout.time).double()
+    half, left = estimate.shape[1] // 2, estimate.clone()
+    for own, other in ((slice(0, half), slice(half, None)), (slice(half, None), slice(0, half))):
+        weights = fit_baseline(features[:, other].flatten(0, 1), estimate[:, other].flatten()[:, None], 1e-3)
+        left[:, own] -= (features[:, own] @ weights)[..., 0]
+    return left
+
+
+def first_hit(rollout: Rollout, gamma: float) -> Tensor:
+    """γ to the power of the steps until the first cost."""
+    cost, over = rollout.cost.double(), ended(rollout)
+    value, out = torch.zeros_like(cost[0]), torch.empty_like(cost)
+    for t in range(len(cost) - 1, -1, -1):
+        value = torch.where(cost[t] > 0, 1.0, gamma * value * ~over[t])
+        out[t] = value
+    return out
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "mc": lambda r, gamma: to_go(r.cost, r, gamma),
+    "mc, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, gamma), r),
+    "gamma 0.995": lambda r, gamma: to_go(r.cost, r, 0.995),
+    "gamma 0.995, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, 0.995), r),
+    "gamma 0.95, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, 0.95), r),
+    "first hit": first_hit,
+    "first hit, linear": lambda r, gamma: less_baseline(first_hit(r, gamma), r),
+    "first hit, 0.995, linear": lambda r, gamma: less_baseline(first_hit(r, 0.995), r),
+    "log": lambda r, gamma: torch.log1p(to_go(r.cost, r, gamma)),
+    "log, linear": lambda r, gamma: less_baseline(torch.log1p(to_go(r.cost, r, gamma)), r),
+    "root, linear": lambda r, gamma: less_baseline(torch.sqrt(to_go(r.cost, r, gamma)), r),
+    "beginnings, linear": lambda r, gamma: less_baseline(to_go(_beginnings(r), r, gamma), r),
+}
+
+
+def _beginnings(rollout: Rollout) -> Tensor:
+    """1 where a stay among costs begins."""
+    costly = rollout.cost > 0
+    before = torch.cat([torch.zeros_like(costly[:1]), costly[:-1] & ~ended(rollout)[:-1]])
+    return (costly & ~before).double()
+
+
+def picked(rollout: Rollout, worlds: Tensor) -> Rollout:
+    """These worlds alone; without what estimators do not look at."""
+    named = ("obs", "action", "log_prob", "terminated", "truncated", "time")
+    parts = {name: getattr(rollout, name)[:, worlds] for name in named}
+    parts |= dict.fromkeys(("last_obs", "final_obs", "final_obs_raw"), rollout.last_obs[:0])
+    return Rollout(signals=rollout.signals[:, :, worlds], **parts)
+
+
+def region_of(trainer: Trainer, rollout: Rollout, estimates: Tensor) -> TrustRegion:
+    flat = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1), rollout.log_prob.flatten()
+    batch = Batch(*flat, normalise(estimates.to(rollout.obs.dtype)))
+    return TrustRegion(trainer.policy, batch, "sum_over_dims", SETTINGS.cg_damping)
+
+
+def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, Any]]:
+    """The rows of the table."""
+    gamma, count = trainer.config.gamma, rollout.obs.shape[1]
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
+    makers, others = order[: count // 2], picked(rollout, order[count // 2 :])
+    fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
+    region = region_of(trainer, others, torch.stack(fair))
+    region.batch.advantages[0] *= fair[0].std()  # reward, too, in its own units
+    g_r, g_c = region.gradients()
+    for size in args.subsets:
+        subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
+        for name, estimator in ESTIMATORS.items() if subsets else ():
+            found = []
+            for worlds in subsets:
+                own = picked(rollout, worlds)
+                estimate = estimator(own, gamma)
+                mine = region_of(trainer, own, torch.stack([to_go(own.reward, own, gamma), estimate]))
+                gradients = mine.gradients()
+                solution = solve(mine, -gradients[1:], SETTINGS)
+                step = solution.x[0] * to_boundary(float(solution.x[0] @ solution.product[0]), args.kl)
+                promised = float(gradients[1] @ step)
+                found.append(
+                    [float(g_c @ step), float(g_r @ step), float(g_c @ step) / promised if promised else math.nan]
+                )
+            cost, reward, share = torch.tensor(found, dtype=torch.float64).T
+            error = float(cost.std() / math.sqrt(len(found))) if len(found) > 1 else math.nan
+            yield {
+                "estimator": name,
+                "worlds": size,
+                "subsets": len(found),
+                "cost": round(float(cost.mean()), 6),
+                "error": round(error, 6),
+                "reward": round(float(reward.mean()), 6),
+                "share": round(float(share.mean()), 3) if name.startswith("mc") else None,
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="whose policy plays")
+    parser.add_argument("--which", default="last", help="its checkpoint: last, best, or an epoch's number")
+    parser.add_argument("--worlds", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=1000, help="of each world")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
+    parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
+    parser.add_argument("--kl", type=float, default=0.01)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    args = parser.parse_args()
+    which = int(args.which) if args.which.isdigit() else args.which
+    config = read_config(args.run / "config.toml").replace(
+        num_envs=args.worlds, steps_per_epoch=args.worlds * args.steps, total_steps=args.worlds * args.steps,
+        engine=args.engine, device="auto", seed=args.seed,
+    )  # fmt: skip
+    trainer = Trainer(config)
+    trainer.policy.load_state_dict(load_policy(args.run, which).state_dict())
+    with torch.no_grad():
+        rollout = trainer.collector.collect(args.steps)
+        costs = rollout.episodes.get("cost", np.zeros(0))
+        returns = rollout.episodes.get("return", costs)
+        about = {
+            "task": config.task, "episodes": len(costs), "reward": round(float(returns.mean()), 3),
+            "cost": round(float(costs.mean()), 3), "safety_probability": round(float((costs == 0).mean()), 3),
+        }  # fmt: skip
+        for row in itertools.chain([about], judge(trainer, rollout, args)):
+            print(json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
