@@ -93,5 +93,5 @@ def test_the_tutorial_does_what_it_says(
     assert "cost of four episodes:" in said
     table = pyarrow.parquet.read_table("runs/orchard/results.parquet")
     assert set(table["algo"].to_pylist()) == {"sb-trpo", "Thrifty"}
-    for made in ("runs/first/curves.png", "paths.png", "report/index.html"):
+    for made in ("look.png", "runs/first/curves.png", "paths.png", "report/index.html"):
         assert Path(made).exists()

@@ -19,7 +19,7 @@ from sbtrpo.benchmark.local import LocalLauncher
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.benchmark.worker import Job
-from sbtrpo.envs.foreign.environment import is_foreign
+from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs.view import graphics
 from sbtrpo.files import move, remove, write_atomically
 from sbtrpo.runs.folder import default_path, folder_name, method_file
