@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-extras test-faults lint format bench clean
+.PHONY: help demo test test-slow test-gpu test-extras test-faults test-pythons lint format docs dist bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray clu
 test-faults: $(VENV)/.extras ## 208 rounds of kills, full disks and damaged files, after which nothing may be lost
 	@$(BIN)/python -m tests.faults $(ARGS)
 
+test-pythons: ## the tests that take seconds under Python 3.11 to 3.14, as far as these are installed
+	@$(PYTHON) tests/pythons.py $(ARGS)
+
 lint: $(VENV)/.dev ## style, format and types, changing nothing
 	@$(BIN)/python -m ruff check .
 	@$(BIN)/python -m ruff format --check .
@@ -45,11 +48,20 @@ format: $(VENV)/.dev ## put the code into its format
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
 
+docs: $(VENV)/.dev ## the documentation as a site in docs/_build; a link that leads nowhere is an error
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build $(ARGS)
+	@echo "The documentation is docs/_build/index.html"
+
+dist: $(VENV)/.dev ## the wheel and the sdist in dist/, and whether PyPI would take them
+	@rm -rf build dist
+	@$(BIN)/python -m build --no-isolation --quiet
+	@$(BIN)/python -m twine check --strict dist/*
+
 bench: $(VENV)/.runtime ## speed of the pool beside the speed of its physics
 	@$(BIN)/python benchmarks/engine.py $(ARGS)
 
 clean: ## remove the virtual environment, caches and the picture
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo report look.png
+	rm -rf $(VENV) .venvs build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis demo report look.png
 	find sbtrpo tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---- installation: a stamp for each set of packages, renewed when what it depends on changes ----------------------

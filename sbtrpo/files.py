@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 UNFINISHED = ".tmp-"
 """Prefix of a file or folder that is being written; a kill may leave it behind."""
+WINDOWS = os.name == "nt"
+PATIENCE_SECONDS = 5.0
+"""How long a file or folder that others read may stay as it is on Windows."""
 Guard = Callable[[], None]
 """Called before each change on the disk; raises if this process must make none."""
 
@@ -46,13 +51,39 @@ def write_synced(path: Path, content: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk holds the names in a folder; before that, a power cut may undo a rename."""
-    if os.name == "nt":  # Windows cannot open folders
+    if WINDOWS:  # which cannot open folders
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def move(path: Path, target: Path) -> None:
+    """Give a file or folder another name; a file of that name is replaced."""
+    _patiently(lambda: path.replace(target))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with what is in it, unless it is gone already."""
+    if path.is_dir():
+        _patiently(lambda: shutil.rmtree(path))
+    else:
+        _patiently(lambda: path.unlink(missing_ok=True))
+
+
+def _patiently(change: Callable[[], object]) -> None:
+    """Try again where Windows refuses to rename or remove what another program, such as a virus scanner, reads."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            change()
+            return
+        except PermissionError:
+            if not WINDOWS or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.02)
 
 
 def write_atomically(path: Path, content: bytes, alone: bool = True, guard: Guard = unguarded) -> None:
@@ -69,7 +100,7 @@ def write_atomically(path: Path, content: bytes, alone: bool = True, guard: Guar
     try:
         write_synced(unfinished, content)
         guard()
-        unfinished.replace(path)
+        move(unfinished, path)
     except OSError:
         with contextlib.suppress(OSError):
             unfinished.unlink()

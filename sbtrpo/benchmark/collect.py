@@ -165,7 +165,7 @@ def _planned(root: Path, unreadable: dict[str, str]) -> list[str]:
     planned: dict[str, None] = {}
     for path in sorted((root / "plans").glob("*.json")):
         try:
-            planned |= dict.fromkeys(map(str, json.loads(path.read_text())["runs"]))
+            planned |= dict.fromkeys(map(str, json.loads(path.read_bytes())["runs"]))
         except (ValueError, TypeError, KeyError, OSError) as error:
             name = path.relative_to(root).as_posix()
             unreadable[name] = f"{name}, a list of planned runs, cannot be read ({error})"

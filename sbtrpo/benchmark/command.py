@@ -37,7 +37,7 @@ def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
         plan = Plan.from_file(file)
         return plan.replaced(settings) if settings else plan
     if "tasks" not in settings:
-        raise ValueError("name a plan file, or tasks with --tasks; plans/ holds the paper's plans")
+        raise ValueError("name a plan, such as main (the paper's) or a file of yours, or tasks with --tasks")
     return Plan.from_settings(settings, name="command-line")
 
 

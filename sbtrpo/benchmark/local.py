@@ -35,7 +35,9 @@ def start_worker(job: Job) -> subprocess.Popen[bytes]:
             stdout=log_bytes,
             stderr=subprocess.STDOUT,
             env=environment(),
-            start_new_session=True,  # Ctrl-C in the terminal reaches the scheduler alone, which tells the workers
+            # Ctrl-C in the terminal reaches the scheduler alone, which tells the workers: here, and on Windows.
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
     assert process.stdin is not None
     try:
@@ -44,6 +46,12 @@ def start_worker(job: Job) -> subprocess.Popen[bytes]:
     except BrokenPipeError:  # it ended at once; its exit status says so
         pass
     return process
+
+
+def stop_worker(process: subprocess.Popen[bytes]) -> None:
+    """Ask a worker to finish its epoch, save and stop: its standard input ends, which every system can do."""
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 class LocalLauncher(Launcher):
@@ -84,21 +92,18 @@ class LocalLauncher(Launcher):
             time.sleep(_POLL_SECONDS)
         self._running = [pair for pair in self._running if pair not in over]
         for _, process in over:
-            if process.stdin is not None:
-                process.stdin.close()
+            stop_worker(process)
         return [Ended(job, process.returncode, describe_exit(process.returncode)) for job, process in over]
 
     @override
     def stop(self) -> None:
-        self._signal(signal.SIGINT)
+        for _, process in self._running:
+            stop_worker(process)
 
     @override
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> None:
         for _, process in self._running:
-            process.send_signal(number)
+            process.kill()
 
 
 def describe_exit(status: int) -> str:

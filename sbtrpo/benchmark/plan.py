@@ -45,6 +45,8 @@ SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
 MOST_RUNS = 10_000
 """Of a plan; one with more is a mistake."""
+PLANS = Path(__file__).with_name("plans")
+"""The plans that this package brings: the paper's, and others to try."""
 _OTHERS = ("num_seeds", ENV_KWARGS)
 """What a plan has beside settings."""
 _PLURALS = {"tasks": "task", "algos": "algo", "seeds": "seed"}
@@ -67,12 +69,15 @@ class Plan:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """The plan in a TOML file."""
-        path = Path(path)
+        """The plan in a TOML file, or one of this package's by its name, such as `main`."""
+        path = plan_file(path)
         try:
             content = read_toml(path)
         except FileNotFoundError:
-            raise FileNotFoundError(f"there is no plan {path}; give the path of a TOML file") from None
+            names = ", ".join(sorted(file.stem for file in PLANS.glob("*.toml")))
+            raise FileNotFoundError(
+                f"there is no plan {path}; give the path of a TOML file, or one of {names}"
+            ) from None
         try:
             return cls.from_settings(content, name=path.stem)
         except (ValueError, RecursionError) as error:
@@ -142,6 +147,13 @@ class Plan:
                 constraints = make_constraints(config.constraints, cost_names(get_spec(config.task)))
                 check_constraints(config, len(constraints.names))
         return list(runs.values())
+
+
+def plan_file(plan: str | Path) -> Path:
+    """Where a plan is: the file of that path, or else this package's plan of that name."""
+    path = Path(plan)
+    own = PLANS / f"{path}.toml"
+    return own if len(path.parts) == 1 and not path.is_file() and own.exists() else path
 
 
 def telling_apart(runs: Sequence[TrainConfig]) -> list[str]:

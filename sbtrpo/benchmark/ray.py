@@ -7,13 +7,12 @@ it. The claim on the run (`sbtrpo.runs.claims`) ensures that the old and the new
 from __future__ import annotations
 
 import importlib
-import signal
 import subprocess
 from typing import Any
 
 from typing_extensions import override
 
-from sbtrpo.benchmark.local import describe_exit, start_worker
+from sbtrpo.benchmark.local import describe_exit, start_worker, stop_worker
 from sbtrpo.benchmark.schedule import Ended, Launcher
 from sbtrpo.benchmark.worker import Job
 
@@ -35,7 +34,7 @@ def train_on_node(line: str) -> int:
             except subprocess.TimeoutExpired:
                 continue
     except KeyboardInterrupt:  # cancelled
-        process.send_signal(signal.SIGINT)
+        stop_worker(process)
         return process.wait()
 
 

@@ -38,7 +38,7 @@ class Failure:
     def read(cls, run: Path) -> Failure | None:
         """The failure noted in the run's folder; None if there is none."""
         try:
-            content: dict[str, Any] = json.loads((run / FAILURE).read_text())
+            content: dict[str, Any] = json.loads((run / FAILURE).read_bytes())
             return cls(str(content["error"]), int(content["attempts"]))
         except (FileNotFoundError, ValueError, KeyError):
             return None
@@ -78,7 +78,7 @@ def finished_epochs(run: Path) -> int:
 
 def _summary(run: Path) -> dict[str, Any]:
     try:
-        summary = json.loads((run / "summary.json").read_text())
+        summary = json.loads((run / "summary.json").read_bytes())
     except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return summary if isinstance(summary, dict) else {}

@@ -6,6 +6,7 @@ dies, even by kill -9, the worker finishes its epoch, saves and stops, so that n
 
 from __future__ import annotations
 
+import _thread
 import faulthandler
 import json
 import os
@@ -22,6 +23,7 @@ from sbtrpo.benchmark.states import FAILURE, LOG, is_done
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import alarms_in_a_line
+from sbtrpo.files import WINDOWS
 from sbtrpo.runs.claims import Busy
 from sbtrpo.runs.folder import RunFolder, method_file
 
@@ -65,12 +67,12 @@ def _placed(config: TrainConfig) -> dict[str, str]:
 
 
 def environment() -> dict[str, str]:
-    """A worker's environment: one thread for linear algebra.
+    """A worker's environment: one thread for linear algebra, and a log in UTF-8.
 
     The workers beside it take the other cores; and as sums depend on how they are split among threads, runs give the
     same numbers whatever the number of workers. The simulator's threads, which change nothing, are the job's.
     """
-    return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1")}
+    return {**os.environ, **dict.fromkeys(THREAD_VARIABLES, "1"), "PYTHONIOENCODING": "utf-8"}
 
 
 def work(job: Job) -> int:
@@ -105,7 +107,10 @@ def _stop_with_parent() -> None:
     def watch() -> None:
         while os.read(0, 4096):  # not sys.stdin.read, which would hold a lock that Python needs when it ends
             pass
-        os.kill(os.getpid(), signal.SIGINT)
+        if WINDOWS:  # where os.kill would end this process at once
+            _thread.interrupt_main()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=watch, daemon=True).start()
 

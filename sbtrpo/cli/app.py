@@ -15,6 +15,7 @@ from rich.console import Console
 from sbtrpo.cli import policies, runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
+from sbtrpo.cli.streams import print_anything
 from sbtrpo.cli.tables import show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence, sentence
@@ -82,7 +83,7 @@ def benchmark(
     """Train a grid of tasks, algorithms, settings and seeds; what is finished is skipped, what stopped goes on.
 
     Args:
-        plan: a file such as plans/smoke.toml; the settings below override it, or make the grid without one.
+        plan: a file, or main, smoke and other names; the settings below override it, or make the grid without one.
         settings: of the runs; one that is given several values is an axis of the grid.
         out: the folder of the runs.
         workers: processes at once; one for each core if left out.
@@ -296,6 +297,7 @@ def algorithms(name: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(m
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    print_anything()
     try:
         with alarms_in_a_line():
             return _main(args)

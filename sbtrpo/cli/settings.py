@@ -82,7 +82,7 @@ def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collecti
         chosen: values of the three, and keyword arguments of an environment.
         flags: the settings that the command line gives values to.
     """
-    from sbtrpo.benchmark.plan import Plan, is_plan
+    from sbtrpo.benchmark.plan import Plan, is_plan, plan_file
     from sbtrpo.config import TrainConfig
     from sbtrpo.config.train import concerning
     from sbtrpo.runs.folder import read_run
@@ -90,8 +90,7 @@ def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collecti
     if not files:
         return TrainConfig(**chosen)
     path = Path(files[-1])
-    if path.is_dir():
-        path /= "config.toml"
+    path = path / "config.toml" if path.is_dir() else plan_file(path)
     if is_plan(read_toml(path)):
         return Plan.from_file(path).only_run(chosen, flags)
     config = read_run(path.parent, path.name)

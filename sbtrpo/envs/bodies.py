@@ -88,7 +88,8 @@ def _from_gymnasium(name: str, forces: bool = False, total_mass: float | None = 
         forces: whether the engine keeps `cfrc_ext`, the contact forces on each body, up to date.
         total_mass: scales all masses.
     """
-    builder = mujoco.MjSpec.from_string(files("gymnasium").joinpath("envs", "mujoco", "assets", name).read_text())
+    file = files("gymnasium").joinpath("envs", "mujoco", "assets", name)
+    builder = mujoco.MjSpec.from_string(file.read_text("utf-8"))
     for geom in builder.geoms:
         # MuJoCo sums the margins of two geoms where 2.3.3 took the larger one, and in these files all are equal.
         geom.margin /= 2

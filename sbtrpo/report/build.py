@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sbtrpo.benchmark.columns import FRESH
-from sbtrpo.files import UNFINISHED, naming, write_atomically
+from sbtrpo.files import UNFINISHED, move, naming, write_atomically
 from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
@@ -260,7 +260,7 @@ def _copy(source: Path, target: Path) -> None:
     unfinished = target.with_name(f"{UNFINISHED}{target.name}-{uuid.uuid4().hex[:12]}")
     with naming(target):
         shutil.copy2(source, unfinished)
-    unfinished.replace(target)
+    move(unfinished, target)
 
 
 def _write_file(path: Path, content: bytes, report: Report) -> None:

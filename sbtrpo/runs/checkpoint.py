@@ -11,7 +11,6 @@ import hashlib
 import json
 import math
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import UNFINISHED, Guard, sync_folder, unguarded, write_synced
+from sbtrpo.files import UNFINISHED, Guard, move, remove, sync_folder, unguarded, write_synced
 from sbtrpo.runs.judgement import Merit, merit_of_safe_reward
 
 VERSION = 1
@@ -95,7 +94,7 @@ def save(folder: Path, state: Mapping[Any, Any], guard: Guard = unguarded) -> Pa
     }
     unfinished = folder.with_name(f"{UNFINISHED}{folder.name}")
     guard()
-    _remove(unfinished)
+    remove(unfinished)
     unfinished.mkdir(parents=True)
     for name, content in ((ARRAYS, tensor_bytes), (STRUCTURE, _json(description))):
         guard()
@@ -127,16 +126,11 @@ def _put_in_place(unfinished: Path, folder: Path) -> None:
     """Rename the new folder; at every moment a whole checkpoint exists, under its name or with the prefix `.old-`."""
     replaced = folder.with_name(f"{_REPLACED}{folder.name}")
     if folder.exists():
-        _remove(replaced)
-        folder.rename(replaced)
-    unfinished.rename(folder)
+        remove(replaced)
+        move(folder, replaced)
+    move(unfinished, folder)
     sync_folder(folder.parent)
-    _remove(replaced)
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+    remove(replaced)
 
 
 def _read(folder: Path, name: str) -> bytes:
@@ -293,8 +287,8 @@ class CheckpointStore:
         for epoch in sorted(set(paths) - self._kept()):
             self._guard()
             rubbish = self.folder / f"{UNFINISHED}{paths[epoch].name}"
-            paths[epoch].rename(rubbish)  # first, so that half a checkpoint never has its name
-            shutil.rmtree(rubbish)
+            move(paths[epoch], rubbish)  # first, so that half a checkpoint never has its name
+            remove(rubbish)
             self._scores.pop(epoch, None)
 
     def load_latest(self) -> tuple[int, dict[str, Any], list[str]]:
@@ -364,13 +358,13 @@ class CheckpointStore:
         Only a writer may do this: for a reader, such a folder may be a write of another process that still goes on.
         """
         for path in self.folder.glob(f"{UNFINISHED}*"):
-            shutil.rmtree(path)
+            remove(path)
         for path in self.folder.glob(f"{_REPLACED}epoch-*"):
             original = path.with_name(path.name.removeprefix(_REPLACED))
             if original.exists():
-                shutil.rmtree(path)
+                remove(path)
             else:
-                path.rename(original)
+                move(path, original)
 
 
 def _score(path: Path) -> Merit | None:

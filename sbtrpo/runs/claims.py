@@ -26,7 +26,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import naming
+from sbtrpo.files import naming, remove
 
 BEAT_SECONDS = 5.0
 STALE_SECONDS = 60.0
@@ -89,7 +89,7 @@ class Claim:
         if self._beat.is_alive():
             self._beat.join()
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            remove(self._path)
 
     def check(self) -> None:
         """Raise `Lost` if the right has gone to another process; a holder asks before it writes."""
@@ -103,7 +103,7 @@ class Claim:
         me = {**_here(), "pid": os.getpid(), "started": _started(os.getpid())}
         try:
             with naming(self._path):
-                self._path.write_text(json.dumps(me))
+                self._path.write_text(json.dumps(me), encoding="utf-8")
         except OSError as error:
             if error.errno not in (errno.EROFS, errno.EACCES):
                 raise
@@ -139,7 +139,7 @@ class Claim:
                 break
             time.sleep(min(_LOOK_SECONDS, STALE_SECONDS))
             seen = _look(path)
-        path.unlink(missing_ok=True)
+        remove(path)
 
 
 def holder(folder: str | Path) -> str | None:
@@ -197,10 +197,11 @@ class _Sight:
 def _look(path: Path) -> _Sight | None:
     """A claim as it is now; None if it is gone."""
     try:
-        with path.open("rb") as file:  # a file server answers this, a mere stat perhaps a cache of this machine
-            return _Sight(file.read(), os.fstat(file.fileno()).st_mtime_ns)
-    except PermissionError:
-        return _Sight(b"", path.stat().st_mtime_ns)
+        try:
+            with path.open("rb") as file:  # a file server answers this, a mere stat perhaps a cache of this machine
+                return _Sight(file.read(), os.fstat(file.fileno()).st_mtime_ns)
+        except PermissionError:
+            return _Sight(b"", path.stat().st_mtime_ns)
     except OSError as error:
         if _is_missing(error):
             return None
@@ -214,11 +215,11 @@ def _is_missing(error: OSError) -> bool:
 def _here() -> dict[str, str]:
     """What processes that see each other have in common: the machine since its start, and the numbering of processes.
 
-    A container numbers its processes itself. Where there is no `boot`, no process is known to be gone.
+    A container numbers its processes itself. Without `boot`, as on macOS and Windows, no process is known to be gone.
     """
     boot = namespace = ""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115
     return {"host": platform.node(), "boot": boot, "namespace": namespace}
 
@@ -226,7 +227,7 @@ def _here() -> dict[str, str]:
 def _started(pid: int) -> str:
     """When a process began, counted from the machine's start; numbers of processes are given again, this is not."""
     try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state, *fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except (OSError, ValueError):
         return "unknown"
     return "ended" if state == "Z" else fields[18]  # a zombie has ended, and its parent has not yet taken notice

@@ -58,17 +58,17 @@ def default_path(config: TrainConfig, root: str | Path = "runs") -> Path:
     >>> default_path(TrainConfig(seed=3)).as_posix()[:-8]
     'runs/SafetyPointGoal2-v0/sb-trpo/seed3-'
     """
-    task = re.sub(r"[:?&%]", "-", config.task_entry.label)
+    task = re.sub(r"[&%]", "-", config.task_entry.label)
     return Path(root) / folder_name(task) / config.label / f"seed{config.seed}-{config.digest()}"
 
 
 def folder_name(name: str) -> str:
     """A name as a folder below another one, which it cannot leave; slashes make folders within it.
 
-    >>> folder_name("package-Env-v0"), folder_name("/a/../con.x")
+    >>> folder_name("package:Env-v0"), folder_name("/a/../con.x")
     ('package-Env-v0', '-/a/-/-con.x')
     """
-    parts = (re.sub(r"[\x00-\x1f\x7f\\]", "-", part)[:200] for part in name.split("/"))
+    parts = (re.sub(r'[\x00-\x1f\x7f\\<>:"|?*]', "-", part)[:200] for part in name.split("/"))
     return "/".join(f"-{part.strip('. ')}" if _NO_FOLDER.fullmatch(part) else part for part in parts)
 
 

@@ -19,7 +19,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from sbtrpo.errors import UserError
-from sbtrpo.files import UNFINISHED, Guard, naming, sync_folder, unguarded, write_atomically
+from sbtrpo.files import UNFINISHED, Guard, move, naming, remove, sync_folder, unguarded, write_atomically
 
 INTEGERS = ("epoch", "world", "step", "length", "goals")
 """Columns of episodes.parquet that hold whole numbers; `faulted` is true or false, and the others are floats."""
@@ -313,14 +313,14 @@ class Episodes:
 
     def _become_folder(self) -> None:
         """Turn an older version's file into the first part: at any moment either name has the rows."""
-        self.path.with_name(f"{UNFINISHED}{self.path.name}").unlink(missing_ok=True)
+        remove(self.path.with_name(f"{UNFINISHED}{self.path.name}"))
         if self.path.is_file():
             name = _part_name(_read(self.path))
             self._becoming.mkdir(exist_ok=True)
-            self.path.replace(self._becoming / name)
+            move(self.path, self._becoming / name)
             sync_folder(self._becoming)
         if self._becoming.is_dir():
-            self._becoming.replace(self.path)
+            move(self._becoming, self.path)
             sync_folder(self.path.parent)
 
     def _write(self, table: pyarrow.Table) -> Part:
@@ -344,7 +344,7 @@ class Episodes:
         counting = {part.path for part in self._parts}
         for path in sorted(self.path.iterdir(), reverse=True):
             if path not in counting and (path.name.startswith(UNFINISHED) or _PART.fullmatch(path.name)):
-                path.unlink()
+                remove(path)
         if not counting and not any(self.path.iterdir()):
             self.path.rmdir()
 

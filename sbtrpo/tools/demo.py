@@ -152,7 +152,7 @@ def run_training_demo(
         raise KeyboardInterrupt
     policy = load_policy(run)
     console.print()
-    epochs_done = len((run / "metrics.csv").read_text().splitlines()) - 1  # Ctrl-C may have ended the training early
+    epochs_done = len((run / "metrics.csv").read_bytes().splitlines()) - 1  # Ctrl-C may have ended the training early
     noise = torch.Generator().manual_seed(seed)
     _show(
         f"SB-TRPO after {epochs_done} epochs",

@@ -140,7 +140,7 @@ def _cores() -> Iterator[Finding]:
 def cpu_quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> float | None:
     """How many cores the container may use; None without a limit."""
     try:
-        quota, period = path.read_text().split()
+        quota, period = path.read_text("utf-8").split()
         return None if quota == "max" else float(quota) / float(period)
     except (OSError, ValueError):
         return None

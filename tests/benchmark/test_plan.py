@@ -10,13 +10,12 @@ import pytest
 
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import make_plan
-from sbtrpo.benchmark.plan import Plan, run_path
+from sbtrpo.benchmark.plan import PLANS, Plan, run_path
 from sbtrpo.cli.settings import given, grid_settings
 from sbtrpo.config import catalogue
 from sbtrpo.errors import UserError
 from sbtrpo.runs.folder import default_path
 
-PLANS = Path(__file__).parents[2] / "plans"
 PAPER_COMMAND = grid_settings([])(
     tasks=("SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"),
     algo=("ppo_lag", "trpo_lag", "cpo", "cup", "sb-trpo"),
@@ -65,6 +64,16 @@ def test_the_papers_plans_have_their_runs(name: str, count: int) -> None:
     runs = Plan.from_file(PLANS / f"{name}.toml").runs()
     assert len(runs) == count
     assert len({run_path("runs", run) for run in runs}) == count
+
+
+def test_a_plan_of_this_package_has_a_name_and_a_file_of_that_name_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("main").mkdir()  # a folder is no plan
+    assert Plan.from_file("main") == Plan.from_file(PLANS / "main.toml")
+    Path("smoke").write_text('tasks = ["ToyCorridor-v0"]')
+    assert len(Plan.from_file("smoke").runs()) == 1
 
 
 def test_the_plans_of_the_paper_share_the_runs_that_they_have_in_common() -> None:
@@ -233,7 +242,9 @@ def test_a_file_that_is_no_plan_is_named(tmp_path: Path) -> None:
         Plan.from_file(write(tmp_path, "workers_ = 3"))
     with pytest.raises(FileNotFoundError, match="there is no plan"):
         Plan.from_file(tmp_path / "none.toml")
-    with pytest.raises(ValueError, match="name a plan file, or tasks"):
+    with pytest.raises(FileNotFoundError, match=r"there is no plan mian; .* or one of advantage, beta, .*, main, "):
+        Plan.from_file("mian")
+    with pytest.raises(ValueError, match="name a plan, such as main"):
         make_plan(None, {})
 
 

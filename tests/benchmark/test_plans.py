@@ -12,10 +12,9 @@ import pytest
 
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import make_plan
-from sbtrpo.benchmark.plan import run_path
+from sbtrpo.benchmark.plan import PLANS, run_path
 from sbtrpo.benchmark.states import progress, state
 
-PLANS = sorted((Path(__file__).parents[2] / "plans").glob("*.toml"))
 FEW = {"num_envs": 2, "steps_per_epoch": 100, "total_steps": 300, "num_seeds": 1}
 PAPER = {
     "tasks": ["SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"],
@@ -75,7 +74,7 @@ def test_the_papers_command_survives_a_kill_and_finishes(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plan", PLANS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("plan", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
 def test_every_plan_survives_a_kill_and_finishes(plan: Path, tmp_path: Path) -> None:
     runs = make_plan(plan, FEW).runs()
     output = killed_and_given_again([str(plan)], runs, tmp_path, pack=6)  # packs: a process takes seconds to start

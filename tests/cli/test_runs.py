@@ -112,6 +112,13 @@ def test_a_plan_gives_the_run_that_the_flags_leave(plan: str, trained: list[Trai
     assert (second.algo, second.get("cost_limit"), second.seed) == ("ppo_lag", 3.0, 7)
 
 
+def test_a_plan_of_this_package_is_taken_by_its_name(trained: list[TrainConfig]) -> None:
+    flags = ["--task", "SafetyCarGoal2-v0", "--algo", "cpo", "--total-steps", "60000"]
+    assert main(["train", "--config", "main", *flags]) == 0
+    (config,) = trained
+    assert (config.task, config.algo, config.num_envs, config.total_steps) == ("SafetyCarGoal2-v0", "cpo", 20, 60_000)
+
+
 @pytest.mark.parametrize(
     ("flags", "differing"),
     [([], "task, algo, beta"), (["--algo", "sb-trpo", "--task", "ToyCorridor-v0"], "beta")],

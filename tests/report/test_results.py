@@ -8,6 +8,7 @@ import pyarrow.csv
 import pytest
 
 from sbtrpo.benchmark.collect import overall, read_table
+from sbtrpo.benchmark.plan import PLANS
 from sbtrpo.cli import app as cli
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,6 @@ def test_the_committed_table_over_tasks_is_that_of_the_committed_runs(tables: Pa
 
 
 def test_other_files_are_no_tables(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert cli.main(["report", str(ROOT / "plans" / "smoke.toml"), "--out", str(tmp_path)]) == 2
+    assert cli.main(["report", str(PLANS / "smoke.toml"), "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert said.endswith("smoke.toml is no Parquet table; `sbtrpo collect RUNS` makes one\n")

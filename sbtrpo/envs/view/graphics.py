@@ -40,7 +40,9 @@ def graphics_library() -> str:
 
 
 def advice(problem: str) -> str:
-    """The problem, and what to install."""
+    """The problem, and what to install or to do."""
+    if sys.platform != "linux":
+        return f"{problem}; unset MUJOCO_GL, renew the graphics driver, and draw where somebody is logged in"
     return (
         f"{problem}; install Mesa's EGL, on Debian and Ubuntu `apt-get install libegl1 libgl1`"
         " (or `libosmesa6` and set MUJOCO_GL=osmesa)"
