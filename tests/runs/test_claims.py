@@ -194,13 +194,15 @@ def test_a_clock_that_jumps_takes_no_run_and_keeps_none(tmp_path: Path, hours: i
 
 
 @pytest.mark.usefixtures("hasty")
-def test_whoever_waits_for_a_stale_claim_holds_others_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_waits_for_a_stale_claim_holds_others_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     claim_of(tmp_path, dead_process(), **ELSEWHERE)
     first = Claim(tmp_path)
     monkeypatch.setattr(claims, "_here", lambda: {"host": "a", "boot": "first", "namespace": "n"})
     thread = threading.Thread(target=first.take)
     thread.start()
-    while not first._path.exists() or not first._path.read_bytes():
+    while "waiting" not in capsys.readouterr().err:  # it has seen the stale claim, and no other
         time.sleep(0.01)
     monkeypatch.setattr(claims, "_here", lambda: {"host": "a", "boot": "second", "namespace": "n"})
     with pytest.raises(Busy), Claim(tmp_path):
