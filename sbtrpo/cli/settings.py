@@ -84,6 +84,7 @@ def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collecti
     """
     from sbtrpo.benchmark.plan import Plan, is_plan, plan_file
     from sbtrpo.config import TrainConfig
+    from sbtrpo.config.file import read_config
     from sbtrpo.config.train import concerning
     from sbtrpo.runs.folder import read_run
 
@@ -93,7 +94,7 @@ def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collecti
     path = path / "config.toml" if path.is_dir() else plan_file(path)
     if is_plan(read_toml(path)):
         return Plan.from_file(path).only_run(chosen, flags)
-    config = read_run(path.parent, path.name)
+    config = read_run(path.parent) if path.name == "config.toml" else read_config(path)
     usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
     kept = {name: value for name, value in config.settings().items() if value != usual[name]}
     return concerning({**kept, "task": config.task, "algo": config.algo, "fidelity": config.fidelity, **chosen})

@@ -15,6 +15,9 @@ from sbtrpo.config.train import TrainConfig, all_settings
 from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
 
+RETIRED = frozenset({"deterministic"})
+"""Settings of earlier versions that changed nothing of what a run computes, and are no more."""
+
 
 def write_config(path: Path, config: TrainConfig) -> None:
     """Write every setting; TOML has no null, so a setting that is None is a comment."""
@@ -35,7 +38,7 @@ def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
 def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
-    Earlier versions also wrote settings of other methods there, which had no effect and are left out.
+    Earlier versions also wrote settings of other methods there, which had no effect: like retired ones, they are left out.
 
     Args:
         path: of the file.
@@ -44,12 +47,12 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
     """
     content = read_toml(path)
     try:
-        if method_file is not None:
+        if method_file is not None and ".py:" in str(content.get("algo")):
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
         if task_file is not None and is_task_file(str(content.get("task"))):
             content["task"] = str(task_file)
         known = {*all_settings(catalogue.method(content.get("algo", RunSettings.algo))), ENV_KWARGS}
-        unknown = [name for name in content if name not in known and not catalogue.owners(name)]
+        unknown = [name for name in content if name not in known | RETIRED and not catalogue.owners(name)]
         if not unknown:
             return TrainConfig(**{name: value for name, value in content.items() if name in known})
     except (ValueError, RecursionError) as error:

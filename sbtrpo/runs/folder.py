@@ -78,10 +78,10 @@ def method_file(config: TrainConfig) -> Path | None:
     return Path(place) if place.endswith(".py") else None
 
 
-def read_run(path: Path, name: str = "config.toml") -> TrainConfig:
+def read_run(path: Path) -> TrainConfig:
     """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
     copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE))
-    return read_config(path / name, *copies)
+    return read_config(path / "config.toml", *copies)
 
 
 class RunFolder:

@@ -83,6 +83,17 @@ def test_a_config_names_every_setting_and_may_be_edited(tmp_path: Path) -> None:
     assert type(config.get("beta")) is float
 
 
+def test_a_retired_setting_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("beta = 0.5\ndeterministic = false\n")
+    assert read_config(tmp_path / "config.toml") == TrainConfig(beta=0.5)
+
+
+def test_a_file_beside_a_listed_method_is_not_taken_for_it(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('algo = "cpo"\n')
+    (tmp_path / "method.py").write_text("raise SystemExit")
+    assert RunFolder.open(tmp_path).config == TrainConfig(algo="cpo")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
