@@ -38,7 +38,7 @@ def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
 def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
-    Earlier versions also wrote settings of other methods there, which had no effect: like retired ones, they are left out.
+    Earlier versions also wrote settings of other methods there, without effect; like retired ones they are left out.
 
     Args:
         path: of the file.
