@@ -201,6 +201,8 @@ def subject(
 def home_of(policy: str) -> Path:
     """Where files about a policy go: a run's folder, that of an exported file, or this one."""
     path = Path(policy)
+    if not path.exists() and ":" not in policy:
+        raise UserError(f"there is no {policy}; name a run's folder, an exported policy, or module:policy")
     return path if path.is_dir() else path.parent if path.exists() else Path()
 
 

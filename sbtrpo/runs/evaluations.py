@@ -49,6 +49,17 @@ def _name(result: Evaluation, of: Subject) -> str:
     return re.sub(r"[^\w.=-]+", "-", "-".join(parts))[-LONGEST:].strip("-.")
 
 
+def _is_evaluation(content: Any) -> bool:
+    """Whether it holds what every version has written of an evaluation."""
+    if not isinstance(content, dict):
+        return False
+    interval = content.get("safety_probability_interval")
+    numbers = [content.get(name) for name in ("episodes", "reward", "reward_std", "cost", "cost_std")]
+    numbers += [content.get("safety_probability"), *(interval if isinstance(interval, list) else [])]
+    right = len(numbers) == 8 and all(isinstance(x, int | float) and not isinstance(x, bool) for x in numbers)
+    return right and isinstance(content.get("task"), str) and content.get("deterministic") in (True, False, None)
+
+
 def kept(home: str | Path) -> list[tuple[Path, dict[str, Any]]]:
     """The evaluations in a folder, by name; an earlier version's single one comes first."""
     home = Path(home)
@@ -57,8 +68,8 @@ def kept(home: str | Path) -> list[tuple[Path, dict[str, Any]]]:
     for file in [*files, *sorted((home / FOLDER).glob("*.json"))]:
         try:
             content = json.loads(file.read_bytes())
-            if not isinstance(content, dict):
-                raise ValueError("it holds no table")
+            if not _is_evaluation(content):
+                raise ValueError("it does not say what one says")
         except ValueError as error:
             raise ValueError(f"{file} is no evaluation: {sentence(error)}; remove it") from error
         found.append((file, content))

@@ -211,6 +211,19 @@ def test_a_run_is_evaluated_on_another_task_and_with_other_arguments(tmp_path: P
     assert subject(run, env_kwargs=["six=true"]).config.task == f"{name_of('walk')}?six=true"
 
 
+@pytest.mark.parametrize("content", ["{}", "[]", '{"safety_probability_interval": 3}', "3"])
+def test_what_is_no_evaluation_is_told(content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "x.json").write_text(content)
+    assert cli.main(["evaluate", str(tmp_path), "--kept"]) == 2
+    assert "x.json is no evaluation" in capsys.readouterr().err
+
+
+def test_a_mistyped_run_has_no_evaluations(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", "rnu", "--kept"]) == 2
+    assert capsys.readouterr().err.startswith("sbtrpo: there is no rnu; name a run's folder")
+
+
 def test_evaluations_are_kept_side_by_side(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = {"task": TOY, "episodes": 5, "deterministic": False, "reward": 1.0, "reward_std": 0.5, "cost": 2.0,
            "cost_std": 0.25, "safety_probability": 0.8, "safety_probability_interval": [0.4, 0.9]}  # fmt: skip
