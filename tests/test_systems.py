@@ -192,6 +192,7 @@ def test_a_worker_whose_parent_is_gone_hears_of_it_as_of_ctrl_c(monkeypatch: pyt
         os.close(reader)
         os.close(standard)
         signal.signal(signal.SIGINT, before)
+    assert told.is_set()
 
 
 # ---- pictures --------------------------------------------------------------------------------------------------------

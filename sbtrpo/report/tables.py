@@ -215,6 +215,27 @@ def basis(runs: Runs, task: str, variant: Variant) -> str:
     return f"{len(counted)} seed{'s' if len(counted) > 1 else ''}, {steps:,.0f} steps{state}"
 
 
+def by_task(
+    runs: Runs,
+    table: Table,
+    lines: Callable[[str, Variant], Iterable[tuple[Sequence[str], Sequence[Estimate | None]]]],
+) -> Table:
+    """The table with rows of every task and method, a line between tasks; `lines` gives further labels and numbers."""
+    rows: list[list[Cell]] = []
+    tags: list[list[str]] = []
+    rules: set[int] = set()
+    for task in runs.tasks:
+        rules.add(len(rows))
+        for variant in runs.variants:
+            note = basis(runs, task, variant)
+            for labels, estimates in lines(task, variant):
+                if any(estimates):
+                    names = [Cell(text) for text in (task, variant.title, *labels)]
+                    rows.append([*names, *(number_cell(estimate, note) for estimate in estimates)])
+                    tags.append([f"task:{task}", f"method:{variant.title}"])
+    return replace(table, rows=rows, row_tags=tags, rules=frozenset(rules - {0, len(rows)}))
+
+
 # ---- over all tasks --------------------------------------------------------------------------------------------------
 
 
