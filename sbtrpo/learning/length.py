@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sbtrpo.config import TrainConfig
 from sbtrpo.errors import UserError
 from sbtrpo.runs.folder import RunFolder
 
@@ -16,15 +17,15 @@ def how_to_go_on(folder: RunFolder) -> str:
     return f"{folder.path} is finished: {ended}; to go on, sbtrpo resume {folder.path} --total-steps {more}"
 
 
-def lengthen(folder: RunFolder, total_steps: int) -> list[str]:
-    """Give a run another length, and tell what becomes of all that goes by it."""
-    before, done = folder.config, folder.last_epoch
-    after = before.replace(total_steps=total_steps)
-    if after.epochs <= done:
-        raise UserError(
-            f"{folder.path} has {done * before.steps_per_epoch:,} steps already; name more than that with --total-steps"
-        )
-    folder.change(total_steps=total_steps)
+def check_length(folder: RunFolder, length: TrainConfig, done: int) -> None:
+    """Refuse a length that the run has already, so many epochs in."""
+    if length.epochs <= done:
+        steps = done * length.steps_per_epoch
+        raise UserError(f"{folder.path} has {steps:,} steps already; name more than that with --total-steps")
+
+
+def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> list[str]:
+    """What becomes of all that goes by a run's length, so many epochs in."""
     if after.epochs == before.epochs:
         return []
     then, now = (config.method.scheduled(done / config.epochs) for config in (before, after))

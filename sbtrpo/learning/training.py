@@ -32,7 +32,7 @@ from sbtrpo.learning.callbacks import Callback, check_callbacks
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.interrupts import interruptible
-from sbtrpo.learning.length import how_to_go_on, lengthen
+from sbtrpo.learning.length import check_length, how_to_go_on, of_another_length
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import collector_class, keeping_torch, place
 from sbtrpo.learning.recorder import Recorder, checkpoints_of
@@ -354,20 +354,20 @@ def resume(
     """
     listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
-        there: dict[str, Any] = {}
+        changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
         if engine is not None and engine != folder.config.engine:
-            there = {"engine": engine, "device": "auto"}
-            place(folder.config.replace(**there))  # what cannot be is refused before anything is written
-        longer = [] if total_steps is None else lengthen(folder, total_steps)
-        if there:
-            folder.change(**there)
-        trainer, notes = restore(folder)
-        return _run(trainer, folder, quiet, listening, [*notes, *longer])
+            changes |= {"engine": engine, "device": "auto"}
+        trainer, notes = restore(folder, **changes)
+        return _run(trainer, folder, quiet, listening, notes)
 
 
-def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
-    """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after."""
+def restore(folder: RunFolder, **changes: Any) -> tuple[Trainer, list[str]]:
+    """A trainer that continues the folder's run, and notes on where it goes on; the folder forgets what came after.
+
+    Where a run cannot be continued with these changes of its settings, that is refused before anything is written.
+    """
     folder.hold()
+    before, config = folder.config, folder.config.replace(**changes)
     store, logged = checkpoints_of(folder), folder.last_epoch
     # A kill may come after the row of the epoch that the first checkpoint is due at.
     late = logged > folder.config.checkpoint_every
@@ -377,17 +377,21 @@ def restore(folder: RunFolder) -> tuple[Trainer, list[str]]:
             " back, or train anew in another folder"
         )
     if not store.epochs():  # the run was stopped before its first
-        trainer, notes, digests = Trainer(folder.config, folder.engine), list[str](), None
+        trainer, notes, digests = Trainer(config, folder.engine), list[str](), None
     else:
         _, state, notes = store.load_latest()
         with fitting(folder.path):
-            trainer, digests = _trainer_from(state, folder), state.get("tables")
+            trainer, digests = _trainer_from(state, folder, config), state.get("tables")
+    if "total_steps" in changes:
+        check_length(folder, config, trainer.epoch)
     missing = folder.rewind(trainer.epoch, digests)
+    if changes:
+        folder.change(**changes)
     going_on = how_to_go_on(folder) if folder.is_finished else f"resuming after epoch {trainer.epoch}"
-    return trainer, [*notes, *missing, going_on]
+    return trainer, [*notes, *missing, going_on, *of_another_length(before, config, trainer.epoch)]
 
 
-def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
+def _trainer_from(state: Mapping[str, Any], folder: RunFolder, config: TrainConfig) -> Trainer:
     """A trainer in the state of a checkpoint; refuses where the run's settings have been edited since."""
     if changed := _changed(state["config"], folder.config):
         raise UserError(
@@ -401,7 +405,7 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder) -> Trainer:
                 f"{folder.path / file} was edited since the run's checkpoint; put it back, or train anew in another"
                 " folder"
             )
-    trainer = Trainer(folder.config, folder.engine)
+    trainer = Trainer(config, folder.engine)
     form = trainer.state_dict()
     for part in ("policy", "critics", "orders", "epoch", "skipped", "skipped_in_a_row", "faults"):
         check_form(state[part], form[part], part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,25 @@ def test_a_run_is_not_made_shorter_than_it_is(steps: str, run: Path, capsys: pyt
     assert main(["resume", str(run), "--total-steps", steps]) == 2
     assert f"{run} has 400 steps already; name more than that with --total-steps" in capsys.readouterr().err
     assert (run / "config.toml").read_bytes() == before
+
+
+def test_a_run_that_cannot_go_on_keeps_its_length(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = sbtrpo.train(TOY, tmp_path / "run", quiet=True)
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("beta = 0.75", "beta = 0.5"))
+    before = {file: (run / file).read_bytes() for file in ("config.toml", "run.json", "summary.json", "metrics.csv")}
+    assert main(["resume", str(run), "--total-steps", "800"]) == 2
+    assert "was edited since the run's checkpoint: beta" in capsys.readouterr().err
+    assert {file: (run / file).read_bytes() for file in before} == before
+
+
+def test_a_longer_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Not from the rows that came after it."""
+    run = sbtrpo.train(TOY, tmp_path / "run", quiet=True)
+    shutil.rmtree(run / "checkpoints" / "epoch-000002")
+    assert main(["resume", str(run), "--total-steps", "800", "--quiet"]) == 0
+    assert RunFolder.open(run).lengths == [{"total_steps": 400, "until_epoch": 1}]
+    assert RunFolder.open(run).metrics()["epoch"].tolist() == [1, 2, 3, 4]
 
 
 # ---- dry runs ------------------------------------------------------------------------------------------------------
