@@ -42,6 +42,7 @@ from sbtrpo.files import naming, remove, write_atomically
 from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
 from sbtrpo.runs.tables import Episodes, Table
+from sbtrpo.version import VERSION
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -465,20 +466,14 @@ def _tensorboard(folder: Path, first_step: int) -> SummaryWriter:
 
 def provenance() -> dict[str, str]:
     """The versions and the machine of this session."""
-    versions = {f"{name}_version": _version(name) for name in ("sbtrpo", "torch", "mujoco", "numpy")}
+    versions = {f"{name}_version": importlib.metadata.version(name) for name in ("torch", "mujoco", "numpy")}
     return {
+        "sbtrpo_version": VERSION,
         **versions,
         "python_version": platform.python_version(),
         "host": platform.node(),
         "platform": platform.platform(),
     }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # run from sources that were not installed
-        return "unknown"
 
 
 def _now() -> str:

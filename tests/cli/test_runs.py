@@ -14,7 +14,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import benchmark
 from sbtrpo.cli.app import main
 from sbtrpo.learning import training
-from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.folder import RunFolder, provenance
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400, hidden=(8,))
 PLAN = """
@@ -57,9 +57,12 @@ def plan(tmp_path: Path) -> str:
     return str(tmp_path / "plan.toml")
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the code which runs, whichever one is installed."""
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "of another place")
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"sbtrpo {sbtrpo.__version__}\n"
+    assert provenance()["sbtrpo_version"] == sbtrpo.__version__
 
 
 def test_a_task_may_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
