@@ -1,9 +1,10 @@
 """Which estimate of the cost's advantage makes steps that hold on other episodes: a frozen policy, no training.
 
-A run's policy plays one large epoch. From some of the worlds of its first half each estimator makes the best cost step
-within the trust region, F^-1 of its gradient; the second half judges that step by a gradient of its own: what does it
-do, to first order, to the discounted cost there, and to the return? One that estimates noise does nothing. `share` is
-what holds of the change that the step promises in its own worlds.
+A run's policy plays one large epoch. From some of the worlds of its first quarter each estimator makes the best cost
+step within the trust region, F^-1 of its gradient; half of the worlds judge that step by gradients of their own: what
+does it do, to first order, to the discounted cost there, to the discounted first hit, and to the return? One that
+estimates noise does nothing. `share` is what holds of the change that the step promises in its own worlds. From the
+quarter that is left a critic of the cost is learnt, in the place of one that has seen many earlier epochs.
 
     python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
@@ -34,6 +35,7 @@ from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
+Critic = Callable[[Rollout], Tensor]
 SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
 
 
@@ -88,6 +90,46 @@ def _beginnings(rollout: Rollout) -> Tensor:
     return (costly & ~before).double()
 
 
+def learn_critic(past: Rollout, gamma: float, updates: int) -> Critic:
+    """A network that tells the discounted cost to go from what is observed and the time that has passed."""
+    inputs, targets = _seen(past).flatten(0, 1), to_go(past.cost, past, gamma).float().flatten()
+    scale = targets.std().clamp(min=1e-6)
+    sizes = [inputs.shape[1], 128, 128]
+    layers = [part for a, b in itertools.pairwise(sizes) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())]
+    network = torch.nn.Sequential(*layers, torch.nn.Linear(sizes[-1], 1)).to(inputs.device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
+    with torch.enable_grad():
+        for _ in range(updates):
+            some = torch.randint(len(inputs), (min(16_384, len(inputs)),), device=inputs.device)
+            loss = (network(inputs[some])[:, 0] - targets[some] / scale).square().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+    return lambda rollout: (network(_seen(rollout))[..., 0] * scale).double()
+
+
+def _seen(rollout: Rollout) -> Tensor:
+    return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
+
+
+def with_critic(critic: Critic, decay: float) -> Estimator:
+    """Generalised advantages, episodes that end where their time does having nothing to come."""
+
+    def estimate(rollout: Rollout, gamma: float) -> Tensor:
+        value, over, cost = critic(rollout), ended(rollout), rollout.cost.double()
+        after = torch.cat([value[1:], value[-1:]]) * ~over
+        delta = cost + gamma * after - value
+        out, sum_ = torch.empty_like(delta), torch.zeros_like(delta[0])
+        for t in range(len(delta) - 1, -1, -1):
+            sum_ = delta[t] + gamma * decay * sum_ * ~over[t]
+            out[t] = sum_
+        return out
+
+    return estimate
+
+
 def picked(rollout: Rollout, worlds: Tensor) -> Rollout:
     """These worlds alone; without what estimators do not look at."""
     named = ("obs", "action", "log_prob", "terminated", "truncated", "time")
@@ -106,14 +148,20 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     """The rows of the table."""
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
-    makers, others = order[: count // 2], picked(rollout, order[count // 2 :])
+    makers, past, others = order[: count // 4], order[count // 4 : count // 2], picked(rollout, order[count // 2 :])
+    critic = learn_critic(picked(rollout, past), gamma, args.updates)
+    critics = {f"critic, lambda {decay}": with_critic(critic, decay) for decay in (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)}
+    explained = 1 - (to_go(others.cost, others, gamma) - critic(others)).var() / to_go(others.cost, others, gamma).var()
+    yield {"explained_by_critic": round(float(explained), 3)}
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
+    fair.append(less_baseline(first_hit(others, gamma), others))
     region = region_of(trainer, others, torch.stack(fair))
-    region.batch.advantages[0] *= fair[0].std()  # reward, too, in its own units
-    g_r, g_c = region.gradients()
+    for row, estimate in zip(region.batch.advantages, fair, strict=True):
+        row *= estimate.std() / row.std()  # each in its own units
+    g_r, g_c, g_h = region.gradients()
     for size in args.subsets:
         subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
-        for name, estimator in ESTIMATORS.items() if subsets else ():
+        for name, estimator in (ESTIMATORS | critics).items() if subsets else ():
             found = []
             for worlds in subsets:
                 own = picked(rollout, worlds)
@@ -123,10 +171,9 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 solution = solve(mine, -gradients[1:], SETTINGS)
                 step = solution.x[0] * to_boundary(float(solution.x[0] @ solution.product[0]), args.kl)
                 promised = float(gradients[1] @ step)
-                found.append(
-                    [float(g_c @ step), float(g_r @ step), float(g_c @ step) / promised if promised else math.nan]
-                )
-            cost, reward, share = torch.tensor(found, dtype=torch.float64).T
+                holds = float(g_c @ step)
+                found.append([holds, float(g_h @ step), float(g_r @ step), holds / promised if promised else math.nan])
+            cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
             error = float(cost.std() / math.sqrt(len(found))) if len(found) > 1 else math.nan
             yield {
                 "estimator": name,
@@ -134,6 +181,7 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 "subsets": len(found),
                 "cost": round(float(cost.mean()), 6),
                 "error": round(error, 6),
+                "hit": round(float(hit.mean()), 6),
                 "reward": round(float(reward.mean()), 6),
                 "share": round(float(share.mean()), 3) if name.startswith("mc") else None,
             }
@@ -149,6 +197,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
     parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
+    parser.add_argument("--updates", type=int, default=3000, help="of the critic")
     parser.add_argument("--kl", type=float, default=0.01)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()

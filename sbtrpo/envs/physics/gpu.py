@@ -106,10 +106,12 @@ class GpuPhysics(Physics):
             for k in range(substeps):
                 if mocap is not None:
                     self.dragger.copy_(mocap[:, k])
+                self._forget()
                 mjw.step(self.warp_model, self.data)
             if between is not None:
                 between()
             if forward:
+                self._forget()
                 mjw.forward(self.warp_model, self.data)
         lost = [(self._overflow & kind) != 0 for kind in (CONTACTS, ROWS, LOSSES)]
         self._lost += torch.stack(lost).sum(dim=1)
@@ -117,6 +119,11 @@ class GpuPhysics(Physics):
         finite = torch.isfinite(self.qpos).all(dim=1) & torch.isfinite(self.qvel).all(dim=1)
         failed: Tensor = lost[-1] | ~finite
         return failed
+
+    def _forget(self) -> None:
+        """Leave no force of an earlier step where bodies sleep: where nothing constrains the rest, Warp takes it for one
+        of this step, and it may double from step to step until it is infinite."""
+        self.data.cqfrc_constraint.zero_()
 
     @property
     def lost(self) -> Tensor:
@@ -177,6 +184,7 @@ class GpuPhysics(Physics):
     @override
     def forward(self, who: Who | None = None) -> None:
         with wp.ScopedDevice(self._place):
+            self._forget()
             mjw.forward(self.warp_model, self.data)
 
     @override
