@@ -17,7 +17,7 @@ from sbtrpo import TrainConfig, cli
 from sbtrpo.errors import UserError
 from sbtrpo.runs.actors import DESCRIPTION, UnfitPolicy, open_actor
 from sbtrpo.runs.evaluation import Evaluation, evaluate, subject
-from sbtrpo.runs.evaluations import EARLIER, FOLDER, kept
+from sbtrpo.runs.evaluations import EARLIER, FOLDER, keep, kept
 from sbtrpo.runs.export import SUFFIXES, export, to_onnx
 from tests.envs.foreign.worlds import name_of
 
@@ -245,6 +245,18 @@ def test_a_run_is_evaluated_on_another_task_and_with_other_arguments(tmp_path: P
     for policy, kwargs in ((run, {"six": True}), (lambda obs: np.zeros((len(obs), 1)), ["six=true"])):
         found = evaluate(policy, 4, task=name_of("walk"), env_kwargs=kwargs)
         assert found.task == f"{name_of('walk')}?six=true"
+
+
+def test_names_of_evaluations_are_whole_in_a_narrow_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    task = "my_package:MyEnv-v0?difficulty=2&map=maze"
+    keep(replace(evaluate(Model(), 2, task=TOY), task=task), subject(Model(), task=TOY))
+    assert cli.main(["evaluate", "my_module:policy", "--kept"]) == 0
+    first = (line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert task in "".join(first)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"safety_probability_interval": 3}', "3"])
