@@ -376,17 +376,14 @@ def test_a_callback_ends_a_run_which_is_then_finished(
     assert "stopped" not in json.loads(content(run, "summary.json"))
 
 
-class StopsAtOnce(Callback):
-    """Stops a run before its first epoch, and says so in two lines."""
-
-    def on_start(self, run: Run) -> None:
-        run.stop("it is enough,\n  before it begins\n")
-
-
 def test_a_run_that_is_stopped_before_its_first_epoch_is_finished_and_goes_on(
     plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = sbtrpo.train(TOY, tmp_path / "runs" / "run", callbacks=StopsAtOnce())
+    class AtOnce(Callback):
+        def on_start(self, run: Run) -> None:
+            run.stop("it is enough,\n  before it begins\n")
+
+    run = sbtrpo.train(TOY, tmp_path / "runs" / "run", callbacks=AtOnce())
     assert "ended after epoch 0 of 6: it is enough, before it begins\n" in capsys.readouterr().out
     assert RunFolder.open(run).stopped == "it is enough, before it begins"
     assert is_done(run, TOY)
@@ -400,9 +397,7 @@ def test_a_run_that_is_stopped_before_its_first_epoch_is_finished_and_goes_on(
     assert content(run, "metrics.csv") == content(plain, "metrics.csv")
 
 
-def test_to_stop_a_run_when_all_is_saved_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_stop_a_run_when_all_is_saved_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Late(Callback):
         def on_epoch_end(self, run: Run, epoch: Epoch) -> None:
             signal.raise_signal(signal.SIGINT)
