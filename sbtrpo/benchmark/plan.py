@@ -118,6 +118,8 @@ class Plan:
         What none of them has, they all get. Of several seeds the run has the first.
         """
         runs, others = self.runs(), dict(chosen)
+        if "task" in others:  # its keyword arguments are part of its name
+            others["task"] = with_env_kwargs(others["task"], others.pop(ENV_KWARGS, ()))
         for name in ("task", "algo", "fidelity", ENV_KWARGS):
             if name in others:
                 runs = _with(runs, {name: others.pop(name)})

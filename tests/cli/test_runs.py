@@ -156,6 +156,7 @@ clip = 0.1
         (["--seed", "7", "--num-seeds", "2"], {"algo": "cpo", "cost_limit": 3.0, "seed": 7}),
         (["--cost-limit", "3", "--num-envs", "7", "--steps-per-epoch", "70"], {"algo": "cpo", "num_envs": 7}),
         (["--env-kwargs", "level=2"], {"algo": "ppo_lag", "clip": 0.1, "task": "my:Env?level=2&map=maze"}),
+        (["--task", "my:Env", "--env-kwargs", "map=maze", "level=2"], {"algo": "ppo_lag", "clip": 0.1}),
         (["--task", "my:Other", "--clip", "0.1", "--env-kwargs", "level=2"], {"task": "my:Other?level=2"}),
     ],
 )
