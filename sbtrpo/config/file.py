@@ -29,8 +29,7 @@ def write_config(path: Path, config: TrainConfig) -> None:
 
 def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
     """Give some settings of a config.toml other values, and leave its other lines as they are."""
-    beginnings = tuple(f"{name} = " for name in settings)
-    lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith(beginnings)]
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.partition("=")[0].strip() not in settings]
     lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 

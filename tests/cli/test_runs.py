@@ -296,6 +296,15 @@ def test_a_finished_run_says_so_and_goes_on_when_it_is_made_longer(
     assert RunFolder.open(run).config.total_steps == 800
 
 
+def test_a_length_that_was_written_by_hand_is_replaced(tmp_path: Path) -> None:
+    run = sbtrpo.train(TOY, tmp_path / "run", quiet=True)
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("total_steps = 400", " total_steps=400"))
+    assert main(["resume", str(run), "--total-steps", "800", "--quiet"]) == 0
+    assert config.read_text().count("total_steps") == 1
+    assert RunFolder.open(run).config.total_steps == 800
+
+
 def test_what_falls_over_a_run_is_told_from_and_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = TOY.replace(algo="c3po", learning_rate=4e-4, penalty=50.0, policy_passes=1)
     run = sbtrpo.train(config, tmp_path / "run", quiet=True)
