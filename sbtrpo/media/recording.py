@@ -361,8 +361,9 @@ def record(
         actors = [one.load(None) for one in subjects]
         takes = [play_takes(one, pool, renderer, seed, deterministic) for one in actors]
         timing = Timing.of(renderer.seconds_a_step, fps, speed)
-        chosen = any(isinstance(one, Actor) and one.samples is not True for one in actors)
-        how = "actions of their choice" if chosen else "mean action" if deterministic else "sampled actions"
+        by_mean = {one.by_mean(deterministic) if isinstance(one, Actor) else deterministic for one in actors}
+        alike = "mean action" if by_mean == {True} else "sampled actions"
+        how = "actions of their choice" if None in by_mean or len(by_mean) > 1 else alike
         heading = f"{subjects[0].config.task_entry.label}, {how}, {speed:g} times real time"
         film = Film(renderer, takes, _captions(subjects, which), heading, timing)
         return _write_videos(film, target, progress)

@@ -18,6 +18,7 @@ from sbtrpo.media.recording import LEAST_FONT, Film, Shot, Step, Take, Timing, f
 from sbtrpo.media.video import Gif, Mp4, ffmpeg
 from sbtrpo.runs import evaluation
 from sbtrpo.runs.evaluation import subject
+from sbtrpo.runs.export import export
 from tests.drawing import can_draw
 
 HOPPER, SWIMMER = "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1"
@@ -102,6 +103,23 @@ def test_the_counters_show_what_an_evaluation_finds(runs: list[Path], monkeypatc
     np.testing.assert_allclose([shot.total for shot in last], evaluated["return"])
     np.testing.assert_array_equal([shot.cost for shot in last], evaluated["cost"])
     np.testing.assert_array_equal([shot.step for shot in last], evaluated["length"])
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_the_heading_says_how_the_policies_act(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_draw():
+        return
+    headings: list[str] = []
+    monkeypatch.setattr(recording, "_write_videos", lambda film, *_: headings.append(film._heading))
+    file = export(runs[0], "torchscript", tmp_path / "policy.pt")  # acts by its mean, whatever one wishes
+    record(runs[0], 1, **SMALL)  # type: ignore[arg-type]
+    record(file, 1, **SMALL)  # type: ignore[arg-type]
+    record(runs[0], 1, compare=[file], deterministic=True, **SMALL)  # type: ignore[arg-type]
+    record(lambda obs: np.zeros((len(obs), 3)), 1, task=HOPPER, **SMALL)  # type: ignore[arg-type]
+    how = [heading.split(", ")[1] for heading in headings]
+    assert how == ["sampled actions", "mean action", "mean action", "actions of their choice"]
 
 
 def test_without_an_encoder_there_is_the_gif(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
