@@ -37,7 +37,10 @@ class Callback:
     """What a run calls as it goes on; a subclass has those methods that it needs."""
 
     def on_start(self, run: Run) -> None:
-        """A run begins, or goes on after `run.epoch` epochs; where this raises, its folder is as it was before."""
+        """A run begins, or goes on after `run.epoch` epochs.
+
+        Where this raises, its folder is as it was before, but for rows after the last checkpoint, which come again.
+        """
 
     def on_epoch_begin(self, run: Run) -> None:
         """`run.epoch` epochs are over, and one more begins."""

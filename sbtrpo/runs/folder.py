@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -101,7 +100,8 @@ class RunFolder:
         self.path = Path(path)
         self.config = config
         self._claim: Claim | None = None
-        self._new, self._before = False, dict[Path, bytes | None]()  # as the folder was when it was held first
+        # As it was when the folder was held first: which folders were not there, the innermost first, and its files.
+        self._missing, self._before = list[Path](), dict[Path, bytes | None]()
         self._metrics = Table(self.path / "metrics.csv", self.hold)
         self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
         self._episodes = Episodes(self.path / EPISODES, self.hold)
@@ -126,7 +126,8 @@ class RunFolder:
             before = read_run(path) if (path / "config.toml").exists() else config
             _check_same_run(path, before, config)
             if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
-                raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+                instead = "resume that run, or " * (path / "config.toml").exists()
+                raise FileExistsError(f"{path} exists and is not empty; {instead}choose another --out")
             failing.callback(folder.undo)
             if is_task_file(config.task) and not (path / TASK_FILE).exists():
                 write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
@@ -161,7 +162,7 @@ class RunFolder:
         if self._claim is not None:
             self._claim.check()
             return
-        self._new = not self.path.exists()
+        self._missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self._claim = Claim(self.path).take()
         files = (self.path / name for name in _FIRST)
         self._before = {file: file.read_bytes() if file.exists() else None for file in files if not file.is_dir()}
@@ -169,25 +170,25 @@ class RunFolder:
     def undo(self) -> None:
         """Take back what was written before the first epoch since the folder is held, and close it.
 
-        A run that is refused leaves nothing behind, and one that was there before is as it was.
+        A run that is refused leaves nothing behind, and one that was there before is as it was, but for what `rewind`
+        forgets, which comes again. The settings go last: what a kill leaves can be resumed.
         """
         self.hold()
-        for file, content in self._before.items():
+        self._close_viewers()  # they write as they end
+        for file, content in reversed(self._before.items()):
             if content is None:
                 remove(file)
             else:
                 write_atomically(file, content, guard=self.hold)
         self.close()
-        if self._new:
-            with suppress(OSError):  # a callback may have left something there
-                self.path.rmdir()
+        with suppress(OSError):  # others, or a callback, may have put something there
+            for folder in self._missing:
+                folder.rmdir()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property
@@ -278,11 +279,16 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the viewers' files, as all others are never left open, and let others write here."""
-        tensorboard, wandb, claim = self._tensorboard, self._wandb, self._claim
-        self._tensorboard = self._wandb = self._claim = None
-        with ExitStack() as closing, naming(self.path / "tensorboard"):
+        claim, self._claim = self._claim, None
+        with ExitStack() as closing:
             if claim is not None:
                 closing.callback(claim.release)  # the last, whatever happens before
+            self._close_viewers()
+
+    def _close_viewers(self) -> None:
+        tensorboard, wandb = self._tensorboard, self._wandb
+        self._tensorboard = self._wandb = None
+        with ExitStack() as closing, naming(self.path / "tensorboard"):
             if wandb is not None:
                 closing.callback(wandb.finish)
             if tensorboard is not None:
@@ -339,14 +345,13 @@ class RunFolder:
             raise ImportError(
                 "Weights & Biases is not installed; run `pip install 'sbtrpo[wandb]'` or leave out --wandb"
             ) from error
-        config = self.config
         self._wandb = wandb.init(
             project="sbtrpo",
             id=self._origin()["id"],
             resume="allow",
             dir=str(self.path),
-            name=f"{config.task_entry.label} {config.label} seed {config.seed}",
-            config=config.settings(),
+            name=f"{self.config.task_entry.label} {self.config.label} seed {self.config.seed}",
+            config=self.config.settings(),
         )
 
     def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:

@@ -21,6 +21,7 @@ from sbtrpo.benchmark.states import LOG, is_done
 from sbtrpo.cli.app import main
 from sbtrpo.envs.foreign.pool import episode_seed
 from sbtrpo.errors import UserError
+from sbtrpo.files import remove
 from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
@@ -232,6 +233,40 @@ def test_a_run_that_a_callback_refuses_leaves_nothing_behind(there: bool, plain:
         assert not there or not list(run.iterdir())
     sbtrpo.train(TOY, run, quiet=True)
     assert content(run, "metrics.csv") == content(plain, "metrics.csv")
+
+
+def test_a_run_that_is_refused_leaves_no_folders_above_it_but_what_others_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Writes(Callback):
+        def on_start(self, run: Run) -> None:
+            (run.path / "mine.txt").write_text("of a callback")
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="not this one"):
+        sbtrpo.train(TOY, quiet=True, callbacks=Refuses())
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UserError, match="not this one"):
+        sbtrpo.train(TOY, "runs/run", quiet=True, callbacks=[Writes(), Refuses()])
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "run", "mine.txt"]
+    with pytest.raises(FileExistsError, match="run exists and is not empty; choose another --out"):
+        sbtrpo.train(TOY, "runs/run", quiet=True)
+
+
+def test_a_kill_while_a_refusal_is_taken_back_leaves_a_run(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(file: Path) -> None:
+        if file.name == "run.json":
+            signal.default_int_handler(signal.SIGINT, None)
+        remove(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sbtrpo.runs.folder.remove", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sbtrpo.train(TOY, tmp_path / "run", quiet=True, callbacks=Refuses())
+    sbtrpo.resume(tmp_path / "run", quiet=True)
+    assert content(tmp_path / "run", "metrics.csv") == content(plain, "metrics.csv")
 
 
 def test_a_run_that_a_callback_refuses_to_go_on_with_stays_as_it_is(plain: Path, tmp_path: Path) -> None:

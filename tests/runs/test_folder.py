@@ -319,6 +319,18 @@ def test_wandb_gets_every_epoch_and_the_same_run_when_resumed(tmp_path: Path, mo
     assert begun[0]["config"]["beta"] == CONFIG.get("beta")
 
 
+def test_wandb_ends_before_its_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(dir: str, **settings: Any) -> SimpleNamespace:
+        events = Path(dir) / "wandb" / "events"
+        events.parent.mkdir()
+        events.write_text("begun")
+        return SimpleNamespace(finish=lambda: events.write_text(f"{events.read_text()} and ended"))
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    RunFolder.create(tmp_path / "run", CONFIG, wandb=True).undo()
+    assert not (tmp_path / "run").exists()
+
+
 def shown(terminal: bool = False, quiet: bool = False, first: int = 1) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120)
