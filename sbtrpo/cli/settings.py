@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,6 +103,10 @@ def base_config(arguments: Sequence[str], chosen: Mapping[str, Any]) -> TrainCon
             return plan.only_run({**_values(arguments, known), **chosen})
         except SystemExit:  # no value of that setting, as is told where all flags are read
             return TrainConfig(**chosen)
+        except ValueError:
+            if {"-h", "--help"}.isdisjoint(arguments):
+                raise
+            return TrainConfig(**chosen)
     config = read_run(path.parent) if path.name == "config.toml" else read_config(path)
     usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
     kept = {name: value for name, value in config.settings().items() if value != usual[name]}
@@ -113,7 +119,8 @@ def _values(arguments: Sequence[str], known: Mapping[str, Declared]) -> dict[str
     for name, item in known.items():
         if words := words_after(arguments, f"--{name.replace('_', '-')}"):
             several = any(typing.get_origin(option) is tuple for option in members(item.hint))
-            found[name] = tyro.cli(_flag(item.hint), args=words if several else words[-1:], console_outputs=False)
+            with contextlib.redirect_stderr(io.StringIO()):  # which a word that is no value is told on even so
+                found[name] = tyro.cli(_flag(item.hint), args=words if several else words[-1:], console_outputs=False)
     return found
 
 

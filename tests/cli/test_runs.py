@@ -191,8 +191,16 @@ def test_a_word_that_is_no_value_of_a_setting_is_told_with_a_plan_too(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["train", "--config", plan, "--beta", "much"])
-    assert "--beta" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "Error parsing --beta" in error
+    assert error.count("Value error") == 1
     assert not trained
+
+
+def test_help_needs_no_choice_of_a_plans_run(plan: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--config", plan, "--help"])
+    assert "--cg-tolerance" in capsys.readouterr().out
 
 
 def test_a_name_that_is_no_plan_is_told_as_a_benchmark_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
