@@ -61,8 +61,13 @@ class Recorder:
 
     def record(self, epoch: Epoch) -> None:
         """Log an epoch, and save the state if it is time."""
+        try:
+            self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
+        except ValueError:  # the run that is to go on has other columns, as its callbacks were others
+            if self._saved and not self._row:
+                self.folder.undo()
+            raise
         self._row = epoch.row
-        self.folder.log_epoch(epoch.row, epoch.episodes, epoch.timing)
         self.run.tell("on_epoch_end", epoch)
         if self.trainer.epoch % self.folder.config.checkpoint_every == 0:
             self._save()

@@ -126,7 +126,8 @@ def test_numbers_that_a_callback_adds_are_columns(tmp_path: Path) -> None:
     assert (RunFolder.open(run).metrics()["largest_weight"] > 0).tolist() == [True, True]
     with pytest.raises(ValueError, match=r"metrics.csv and its next row differ in largest_weight; .* these callbacks"):
         sbtrpo.resume(run, quiet=True, total_steps=600)
-    sbtrpo.resume(run, quiet=True, callbacks=Widest())
+    assert RunFolder.open(run).is_finished
+    sbtrpo.resume(run, quiet=True, total_steps=600, callbacks=Widest())
     assert len(RunFolder.open(run).metrics()["largest_weight"]) == 3
 
 
