@@ -35,7 +35,9 @@ def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
+def read_config(
+    path: Path, method_file: Path | None = None, task_file: Path | None = None, start_file: Path | None = None
+) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
     Earlier versions also wrote settings of other methods there, without effect; like retired ones they are left out.
@@ -44,6 +46,7 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
         path: of the file.
         method_file: where the method is, in place of the Python file that the settings name.
         task_file: likewise the task, in place of a TOML file.
+        start_file: likewise the policy that the run begins with.
     """
     content = read_toml(path)
     try:
@@ -51,6 +54,8 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
         if task_file is not None and is_task_file(str(content.get("task"))):
             content["task"] = str(task_file)
+        if start_file is not None and "init_from" in content:
+            content |= {"init_from": str(start_file), "init_which": "last"}
         known = {*all_settings(catalogue.method(content.get("algo", RunSettings.algo))), ENV_KWARGS}
         unknown = [name for name in content if name not in known | RETIRED and not catalogue.owners(name)]
         if not unknown:

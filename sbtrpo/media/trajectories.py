@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from sbtrpo.config.run import Which
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.spec import NavigationSpec, VelocitySpec
@@ -47,7 +48,7 @@ from sbtrpo.envs.view.topdown import (
     within,
 )
 from sbtrpo.files import check_writable, naming
-from sbtrpo.media.recording import Which, first_episodes
+from sbtrpo.media.recording import first_episodes
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
 from sbtrpo.runs.folder import RunFolder

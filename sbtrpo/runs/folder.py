@@ -3,6 +3,7 @@
 config.toml       every setting; the run can be repeated from it
 task.toml         the task, where it came from a file: the run goes on with this copy
 method.py         likewise the method
+start.safetensors likewise the policy, where the run begins with one
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
@@ -36,6 +37,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import edit_config, read_config, write_config
+from sbtrpo.config.run import Which
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
 from sbtrpo.files import naming, write_atomically
@@ -46,7 +48,8 @@ from sbtrpo.runs.tables import Episodes, Table
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TASK_FILE, METHOD_FILE, EPISODES = "task.toml", "method.py", "episodes.parquet"
+TASK_FILE, METHOD_FILE, START_FILE = "task.toml", "method.py", "start.safetensors"
+EPISODES = "episodes.parquet"
 EVALUATIONS = "evaluations.csv"
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
@@ -79,8 +82,8 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
-    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE))
+    """The settings in a run's folder; a method, task or policy that came from a file is the folder's copy of it."""
+    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE, START_FILE))
     return read_config(path / "config.toml", *copies)
 
 
@@ -112,10 +115,18 @@ class RunFolder:
             self._wandb = _begin_wandb(self.path, config, self._origin()["id"])
 
     @classmethod
-    def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
+    def create(
+        cls,
+        path: str | Path,
+        config: TrainConfig,
+        resume: bool = False,
+        wandb: bool = False,
+        start: bytes | None = None,
+    ) -> Self:
         """Make the folder of a new run; with `resume`, or go on in that of an earlier one with the same settings.
 
-        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
+        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs. The
+        policy that it begins with is `start`, or what the settings name.
         """
         path = Path(path)
         with ExitStack() as failing:
@@ -129,6 +140,8 @@ class RunFolder:
             source = method_file(config)
             if source is not None and not (path / METHOD_FILE).exists():
                 write_atomically(path / METHOD_FILE, source.read_bytes())
+            if config.init_from is not None and not (path / START_FILE).exists():
+                write_atomically(path / START_FILE, start or _start(config.init_from, config.init_which))
             write_config(path / "config.toml", config)
             folder = cls(path, config, wandb, claim)
             folder._origin()
@@ -389,6 +402,12 @@ class RunFolder:
             return {**content, "id": content["id"], "started": content["started"], "engines": engines}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
+
+
+def _start(place: str, which: Which) -> bytes:
+    from sbtrpo.runs.policy_file import stored_policy  # here: reading a run needs no torch
+
+    return stored_policy(place, which).content
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
