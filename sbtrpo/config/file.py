@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ RETIRED = frozenset({"deterministic"})
 
 
 def write_config(path: Path, config: TrainConfig) -> None:
-    """Write every setting; TOML has no null, so a setting that is None is a comment."""
+    """Write every setting."""
     lines = ["# Every setting of this run; `sbtrpo train --help` says what they mean.", ""]
-    for name, value in config.settings().items():
-        lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
+    lines += toml_lines(config.settings())
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
@@ -63,6 +63,16 @@ def read_config(
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {sentence(error)}") from error
     raise ValueError(f"{path} has a setting that sbtrpo does not know: {sentence(unknown[0])}; correct or remove it")
+
+
+def toml_lines(table: Mapping[str, Any]) -> list[str]:
+    """Names and values; TOML has no null, so what is None is a comment.
+
+    >>> toml_lines({"beta": 0.75, "hidden": (64, 64), "a+b": None})
+    ['beta = 0.75', 'hidden = [64, 64]', '# "a+b" is not set']
+    """
+    keys = {name: name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name) for name in table}
+    return [f"# {keys[n]} is not set" if v is None else f"{keys[n]} = {_toml(v)}" for n, v in table.items()]
 
 
 def _toml(value: Any) -> str:

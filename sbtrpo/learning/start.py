@@ -67,7 +67,7 @@ def take_over(start: StoredPolicy, config: TrainConfig, policy: Policy, critics:
 
 def _check_settings(start: StoredPolicy, config: TrainConfig) -> None:
     """Refuse another network than the run's."""
-    named = start.config(config.task)
+    named = start.network
     if differing := [name for name in NETWORK if named.get(name) != config.get(name)]:
         theirs, ours = (", ".join(f"{name} {_words(one.get(name))}" for name in differing) for one in (named, config))
         flags = " ".join(f"--{name.replace('_', '-')} {_words(named.get(name))}" for name in differing)

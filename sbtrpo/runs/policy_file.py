@@ -61,7 +61,11 @@ class StoredPolicy:
     """Of its file."""
     settings: Mapping[str, Any]
     """What shaped the run's results, and its seed; task and method by what tables call them."""
+    network: TrainConfig
+    """Those of them that say what it is made of."""
     epoch: int
+    steps: int
+    """How many it was trained for."""
     policy: Mapping[str, Any]
     """A policy's `state_dict`."""
     critics: Any
@@ -78,11 +82,6 @@ class StoredPolicy:
         """The same wherever the policy lies, and another where it is another one."""
         return f"{self.name}@{hashlib.sha256(self.content).hexdigest()[:12]}"
 
-    @property
-    def steps(self) -> int:
-        """How many steps it was trained for."""
-        return self.epoch * int(self.settings["steps_per_epoch"])
-
     def config(self, task: str | None = None, env_kwargs: Mapping[str, Any] | Iterable[str] = ()) -> TrainConfig:
         """What it acts with: on the task that it names, with the constraints there, or on another one.
 
@@ -92,9 +91,9 @@ class StoredPolicy:
         if task is None and (is_foreign(own) or is_task_file(own)):
             raise ValueError(f"name the task that {self.source} is to be tried on with --task; it was made for {own}")
         chosen = with_env_kwargs(task or own, env_kwargs)
-        names = NETWORK + (_OF_THE_TASK if chosen == own else ())
         with as_policy(self.source):
-            return TrainConfig(task=chosen, **{name: self.settings[name] for name in names})
+            there = {name: self.settings[name] for name in _OF_THE_TASK if chosen == own}
+            return self.network.replace(task=chosen, **there)
 
 
 def is_policy_file(policy: Any) -> bool:
@@ -168,5 +167,6 @@ def _read(content: bytes, path: Path) -> StoredPolicy:
             raise DamagedPolicy(f"{path} has format version {about['version']!r}, this sbtrpo reads version {VERSION}")
         state = decode(about["structure"], safetensors.numpy.load(content))
         settings = {**about["settings"], "seed": int(about["settings"]["seed"])}
-        TrainConfig(**{name: settings[name] for name in NETWORK})  # refuses what no network is made of
-        return StoredPolicy(str(path), content, settings, int(about["epoch"]), state["policy"], state["critics"])
+        network, epoch = TrainConfig(**{name: settings[name] for name in NETWORK}), int(about["epoch"])
+        steps = epoch * int(settings["steps_per_epoch"])
+        return StoredPolicy(str(path), content, settings, network, epoch, steps, state["policy"], state["critics"])
