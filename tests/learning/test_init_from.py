@@ -115,6 +115,14 @@ def test_a_changed_copy_is_noticed(source: Path, tmp_path: Path) -> None:
         sbtrpo.resume(run, quiet=True, total_steps=800)
 
 
+def test_a_damaged_copy_leaves_the_other_runs_readable(source: Path, tmp_path: Path) -> None:
+    runs = [sbtrpo.train(TOY, tmp_path / "runs" / name, quiet=True, init_from=source) for name in ("whole", "damaged")]
+    (runs[1] / START_FILE).write_bytes(b"rubbish")
+    found = collect(tmp_path / "runs")
+    assert set(found.table["run"].to_pylist()) == {"whole"}
+    assert "start.safetensors holds no policy of sbtrpo" in found.unreadable["damaged"]
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
