@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from sbtrpo.cli import policies, runs
+from sbtrpo.cli import policies, results, runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.streams import print_anything
@@ -155,6 +155,9 @@ def report(
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)
+
+
+app.command(results.results)
 
 
 @app.command
