@@ -9,12 +9,17 @@ quarter that is left a critic of the cost is learnt, in the place of one that ha
     python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
 
-Numbers are means over disjoint subsets of the worlds; `error` is their standard error.
+Numbers are means over disjoint subsets of the worlds; `error` is their standard error. --table adds the rows to a CSV
+file, and --draw makes the figure of such a file.
+
+    python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 --table results/estimators.csv
+    python benchmarks/estimators.py --draw docs/images/estimators.png --table results/estimators.csv
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import math
@@ -187,20 +192,46 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
             }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path, help="whose policy plays")
-    parser.add_argument("--which", default="last", help="its checkpoint: last, best, or an epoch's number")
-    parser.add_argument("--worlds", type=int, default=1600)
-    parser.add_argument("--steps", type=int, default=1000, help="of each world")
-    parser.add_argument("--engine", default="auto")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
-    parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
-    parser.add_argument("--updates", type=int, default=3000, help="of the critic")
-    parser.add_argument("--kl", type=float, default=0.01)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    args = parser.parse_args()
+def keep(row: dict[str, Any], table: Path) -> None:
+    """Add a row to a CSV file."""
+    begins = not table.exists()
+    with table.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if begins:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def draw(table: Path, picture: Path) -> None:
+    """Every task's estimators side by side: what a step of each does to the discounted cost of other episodes."""
+    from matplotlib.figure import Figure
+
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
+    sizes = sorted({int(row["worlds"]) for row in rows})
+    figure = Figure(figsize=(3.1 * len(tasks) + 1.5, 0.26 * len(names) + 1.4), layout="constrained")
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    for task, axes in zip(tasks, panels, strict=True):
+        for size, marker in zip(sizes, "os^D", strict=False):
+            own = [row for row in rows if row["task"] == task and int(row["worlds"]) == size]
+            cost, error = ([float(row[key]) for row in own] for key in ("cost", "error"))
+            at = [names.index(row["estimator"]) for row in own]
+            axes.errorbar(cost, at, xerr=error, fmt=marker, markersize=4, label=f"{size} worlds")
+        axes.axvline(0, color="0.7", linewidth=0.8)
+        axes.set_title(task, fontsize=9)
+        axes.set_xlabel("change of discounted cost; left is better", fontsize=8)
+        axes.locator_params(axis="x", nbins=4)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis="x", color="0.92")
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    panels[0].legend(fontsize=8, title="a step made from", title_fontsize=8, loc="upper left")
+    figure.savefig(picture, dpi=110)
+
+
+def rank(args: Any) -> None:
+    """Play, judge, print."""
     which = int(args.which) if args.which.isdigit() else args.which
     config = read_config(args.run / "config.toml").replace(
         num_envs=args.worlds, steps_per_epoch=args.worlds * args.steps, total_steps=args.worlds * args.steps,
@@ -217,7 +248,33 @@ def main() -> None:
             "cost": round(float(costs.mean()), 3), "safety_probability": round(float((costs == 0).mean()), 3),
         }  # fmt: skip
         for row in itertools.chain([about], judge(trainer, rollout, args)):
+            if args.table and "estimator" in row:
+                keep({"task": config.task, **row}, args.table)
             print(json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="?", help="whose policy plays")
+    parser.add_argument("--which", default="last", help="its checkpoint: last, best, or an epoch's number")
+    parser.add_argument("--worlds", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=1000, help="of each world")
+    parser.add_argument("--engine", default="auto")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
+    parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
+    parser.add_argument("--updates", type=int, default=3000, help="of the critic")
+    parser.add_argument("--kl", type=float, default=0.01)
+    parser.add_argument("--table", type=Path, help="a CSV file for the rows")
+    parser.add_argument("--draw", type=Path, help="make a picture of the table instead")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    args = parser.parse_args()
+    if args.draw and args.table:
+        draw(args.table, args.draw)
+    elif args.draw or args.run is None:
+        parser.error("name a run, or a --table to --draw")
+    else:
+        rank(args)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 from sbtrpo.envs.gym import register_gymnasium
+from sbtrpo.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Callback",
     "EarlyStopping",

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "sbtrpo"
 
 ROOMS = [  # each may import what stands before it, and itself
-    {"errors", "files"},
+    {"errors", "files", "version"},
     {"config"},
     {"envs", "nets"},
     {"algorithms"},

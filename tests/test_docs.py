@@ -69,6 +69,15 @@ def test_links_of_pages_outside_of_the_site_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+def test_the_code_on_environments_runs_as_it_stands() -> None:
+    """But for what is about a package of the reader's."""
+    text = (ROOT / "docs" / "environments.md").read_text("utf-8")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "my_package" not in block]
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(block, {})
+
+
 @pytest.mark.usefixtures("no_figures")
 def test_the_tutorial_does_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

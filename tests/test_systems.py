@@ -113,21 +113,48 @@ def test_a_drive_letter_is_no_module(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # ---- text ------------------------------------------------------------------------------------------------------------
 
 
-def texts_without_encoding() -> Iterator[str]:
-    """Calls that read or write text in whatever encoding a machine prefers, which on Windows is not UTF-8."""
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-                continue
-            name, values = node.func.attr, [item.value for item in node.args if isinstance(item, ast.Constant)]
-            text = name in ("read_text", "write_text") or (name == "open" and bool({"r", "w", "a"} & {*values}))
-            said = any(keyword.arg == "encoding" for keyword in node.keywords) or "utf-8" in values
-            if text and not said:
-                yield f"{path.relative_to(PACKAGE)}:{node.lineno}"
+def texts_without_encoding(source: str) -> Iterator[int]:
+    """Lines that read or write text in whatever encoding a machine prefers, which on Windows is not UTF-8."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute | ast.Name):
+            continue
+        builtin = isinstance(node.func, ast.Name)
+        name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        values = [item.value if isinstance(item, ast.Constant) else item for item in node.args]
+        named = {item.arg: item.value.value for item in node.keywords if isinstance(item.value, ast.Constant)}
+        mode = named.get("mode", (values[builtin:] or ["r"])[0])  # of path.open(mode), or of open(path, mode)
+        opened = name == "open" and isinstance(mode, str) and "b" not in mode and {*mode} <= {*"rwaxt+"}
+        if (opened or name in ("read_text", "write_text")) and "utf-8" not in [*values, *named.values()]:
+            yield node.lineno
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("path.open()", True),
+        ("path.open('w')", True),
+        ("path.open(mode='r+')", True),
+        ("path.read_text()", True),
+        ("open(path)", True),
+        ("open(path, 'a')", True),
+        ("path.open(encoding='utf-8')", False),
+        ("path.open('r', -1, 'utf-8')", False),
+        ("path.open('rb')", False),
+        ("path.open(mode='wb')", False),
+        ("open(path, 'rb')", False),
+        ("open(path, encoding='utf-8')", False),
+        ("RunFolder.open(path)", False),
+        ("os.open(path, os.O_RDONLY)", False),
+        ("path.write_text(text, 'utf-8')", False),
+    ],
+)
+def test_text_without_an_encoding_is_seen(call: str, found: bool) -> None:
+    assert list(texts_without_encoding(call)) == [1] * found
 
 
 def test_text_files_are_utf8_everywhere() -> None:
-    assert list(texts_without_encoding()) == []
+    for path in PACKAGE.rglob("*.py"):
+        assert [f"{path.name}:{line}" for line in texts_without_encoding(path.read_text("utf-8"))] == []
 
 
 @pytest.mark.parametrize("encoding", ["cp1252", "ascii"])

@@ -301,6 +301,6 @@ def _differs(rows: list[dict[str, Any]], row: dict[str, Any], name: str) -> bool
 
 def _plus_minus(row: Mapping[str, Any], metric: str) -> str:
     mean, std = row[f"{metric}_mean"], row[f"{metric}_std"]
-    if mean is None:
+    if mean is None or math.isnan(mean):  # no episode has ended
         return "-"
     return f"{mean:z.2f}" if std is None else f"{mean:z.2f} ± {std:.2f}"

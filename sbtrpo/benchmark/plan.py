@@ -22,7 +22,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -31,7 +31,7 @@ from sbtrpo.algorithms import check_constraints
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, is_listed
-from sbtrpo.config.tasks import ENV_KWARGS, env_kwargs_axis, is_foreign, is_task_file
+from sbtrpo.config.tasks import ENV_KWARGS, env_kwargs_axis, is_foreign, is_task_file, with_env_kwargs
 from sbtrpo.config.toml import read_toml
 from sbtrpo.config.train import all_settings, concerning
 from sbtrpo.envs import get_spec
@@ -72,13 +72,7 @@ class Plan:
     def from_file(cls, path: str | Path) -> Self:
         """The plan in a TOML file, or one of this package's by its name, such as `main`."""
         path = plan_file(path)
-        try:
-            content = read_toml(path)
-        except FileNotFoundError:
-            names = ", ".join(sorted(file.stem for file in PLANS.glob("*.toml")))
-            raise FileNotFoundError(
-                f"there is no plan {path}; give the path of a TOML file, or one of {names}"
-            ) from None
+        content = read_plan(path)
         try:
             return cls.from_settings(content, name=path.stem)
         except (ValueError, RecursionError) as error:
@@ -119,18 +113,17 @@ class Plan:
         plan.runs()
         return plan
 
-    def only_run(self, chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
-        """The one run that is left, the seed aside, of those with these settings, and of `flags` others.
+    def only_run(self, chosen: Mapping[str, Any]) -> TrainConfig:
+        """The one run that is left, the seed aside, of those with these settings, first with this task and method.
 
-        Where no run has such a setting, all get it. Of several seeds the run has the first.
+        What none of them has, they all get. Of several seeds the run has the first.
         """
-        runs = self.runs()
-        for name, value in chosen.items():
-            wanted = catalogue.method(value).name if name == "algo" else value
-            runs = [run for run in runs if run.get(name) == wanted] or [
-                concerning({**run.given, name: value}) for run in runs
-            ]
-        if several := [name for name in telling_apart(runs) if name not in flags]:
+        runs, others = self.runs(), dict(chosen)
+        for name in ("task", "algo", "fidelity", ENV_KWARGS):
+            if name in others:
+                runs = _with(runs, {name: others.pop(name)})
+        runs = _with(runs, others)
+        if several := telling_apart(runs):
             raise ValueError(
                 f"the plan {self.name} has runs that differ in {', '.join(several)}; name one of each, as in"
                 f" --{several[0].replace('_', '-')}, or train all of them with sbtrpo benchmark"
@@ -155,6 +148,34 @@ def plan_file(plan: str | Path) -> Path:
     path = Path(plan)
     own = PLANS / f"{path}.toml"
     return own if len(path.parts) == 1 and not path.is_file() and own.exists() else path
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """What a plan's file holds, or a file with the settings of one run."""
+    try:
+        return read_toml(path)
+    except FileNotFoundError:
+        names = ", ".join(sorted(file.stem for file in PLANS.glob("*.toml")))
+        raise FileNotFoundError(f"there is no plan {path}; give the path of a TOML file, or one of {names}") from None
+
+
+def _with(runs: Sequence[TrainConfig], chosen: Mapping[str, Any]) -> list[TrainConfig]:
+    """Those of the runs that have what is chosen, as far as any has it, or else all; they get the rest."""
+    known = {name: value for name, value in chosen.items() if any(_has(run, name, value) for run in runs)}
+    found = [run for run in runs if all(_has(run, name, value) for name, value in known.items())]
+    changes = {name: value for name, value in chosen.items() if not found or name not in known}
+    return [concerning({**run.given, **changes}) for run in found or runs]
+
+
+def _has(run: TrainConfig, name: str, value: Any) -> bool:
+    """Whether a setting of a run has this value."""
+    if name == ENV_KWARGS:
+        return is_foreign(run.task) and with_env_kwargs(run.task, value) == run.task
+    if name == "task":
+        return run.task_entry == TrainConfig(task=value).task_entry
+    if name == "algo":
+        return catalogue.method(run.algo).identity == catalogue.method(value).identity
+    return name in run.settings() and run.get(name) == value
 
 
 def telling_apart(runs: Sequence[TrainConfig]) -> list[str]:

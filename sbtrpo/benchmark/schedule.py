@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -204,7 +205,9 @@ class Scheduler:
         run.progress = progress(run.path)
         if is_done(run.path, run.config):
             run.status = "done"
-            self.view.say(f"done: {run.name}, reward {run.progress.reward:.2f}, cost {run.progress.cost:.2f}")
+            reward, cost = run.progress.reward, run.progress.cost
+            numbers = "no episode ended" if math.isnan(reward) else f"reward {reward:z.2f}, cost {cost:z.2f}"
+            self.view.say(f"done: {run.name}, {numbers}")
         elif ended.status == BUSY or holder(run.path) is not None:
             run.status = "elsewhere"
         elif self._stopping:

@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from sbtrpo.cli import policies, runs
+from sbtrpo.cli import policies, results, runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.streams import print_anything
 from sbtrpo.cli.tables import show_method, show_task, table_of
 from sbtrpo.envs import describe
 from sbtrpo.errors import UserError, alarms_in_a_line, in_a_sentence, sentence
+from sbtrpo.version import VERSION
 
 app = tyro.extras.SubcommandApp()
 GridSettings: Any = NoSettings
@@ -155,6 +156,9 @@ def report(
     for gap in written.skipped:
         print(f"left out: {gap.part}: {gap.why}")
     print(written.index)
+
+
+app.command(results.results)
 
 
 @app.command
@@ -316,9 +320,7 @@ def _declare_settings(arguments: list[str]) -> None:
 
 def _run(arguments: list[str]) -> int:
     if arguments == ["--version"]:
-        from sbtrpo.runs.folder import provenance
-
-        print("sbtrpo", provenance()["sbtrpo_version"])
+        print("sbtrpo", VERSION)
         return 0
     if arguments[:1] in (["train"], ["look"], ["demo"]) and len(arguments) > 1 and not arguments[1].startswith("-"):
         arguments.insert(1, "--task")  # the task may stand first

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import Declared, is_listed, members
 from sbtrpo.config.tasks import ENV_KWARGS
 from sbtrpo.config.toml import read_toml
 
@@ -62,7 +64,7 @@ def train_settings(arguments: Sequence[str]) -> type:
         del chosen["fidelity"]  # refused below, with the others
     flags = [flag.partition("=")[0].removeprefix("--").replace("-", "_") for flag in arguments if flag[:2] == "--"]
     kwargs = words_after(arguments, f"--{ENV_KWARGS.replace('_', '-')}")
-    base = base_config(words_after(arguments, "--config"), chosen | ({ENV_KWARGS: kwargs} if kwargs else {}), flags)
+    base = base_config(arguments, chosen | ({ENV_KWARGS: kwargs} if kwargs else {}))
     entry = catalogue.method(base.algo)
     known, usual = all_settings(entry), base.settings()
     for name in flags:
@@ -72,32 +74,47 @@ def train_settings(arguments: Sequence[str]) -> type:
     return _dataclass("Settings", fields | {ENV_KWARGS: KWARGS}, base=base)
 
 
-def base_config(files: Sequence[str], chosen: Mapping[str, Any], flags: Collection[str]) -> TrainConfig:
-    """The run of a file of settings, or the default one, with what is chosen beside it: task, method, fidelity.
+def base_config(arguments: Sequence[str], chosen: Mapping[str, Any]) -> TrainConfig:
+    """The run of the arguments' file of settings, or the default one, with what is chosen beside it.
 
     Of another task, method or fidelity the defaults are others: what the file has by default is not kept.
 
     Args:
-        files: that were named; the last one counts.
-        chosen: values of the three, and keyword arguments of an environment.
-        flags: the settings that the command line gives values to.
+        arguments: of the command line; the last file counts, and other settings pick a plan's run.
+        chosen: task, method and fidelity, and keyword arguments of an environment.
     """
-    from sbtrpo.benchmark.plan import Plan, is_plan, plan_file
+    from sbtrpo.benchmark.plan import Plan, algorithms_in, is_plan, known_settings, plan_file, read_plan
     from sbtrpo.config import TrainConfig
     from sbtrpo.config.file import read_config
     from sbtrpo.config.train import concerning
     from sbtrpo.runs.folder import read_run
 
+    files = words_after(arguments, "--config")
     if not files:
         return TrainConfig(**chosen)
     path = Path(files[-1])
     path = path / "config.toml" if path.is_dir() else plan_file(path)
-    if is_plan(read_toml(path)):
-        return Plan.from_file(path).only_run(chosen, flags)
+    if is_plan(read_plan(path)):
+        plan = Plan.from_file(path)
+        known = known_settings([*algorithms_in(plan.blocks), chosen.get("algo", RunSettings.algo)])
+        try:
+            return plan.only_run({**_values(arguments, known), **chosen})
+        except SystemExit:  # no value of that setting, as is told where all flags are read
+            return TrainConfig(**chosen)
     config = read_run(path.parent) if path.name == "config.toml" else read_config(path)
     usual = TrainConfig(task=config.task, algo=config.algo, fidelity=config.fidelity).settings()
     kept = {name: value for name, value in config.settings().items() if value != usual[name]}
     return concerning({**kept, "task": config.task, "algo": config.algo, "fidelity": config.fidelity, **chosen})
+
+
+def _values(arguments: Sequence[str], known: Mapping[str, Declared]) -> dict[str, Any]:
+    """What the command line says of these settings."""
+    found: dict[str, Any] = {}
+    for name, item in known.items():
+        if words := words_after(arguments, f"--{name.replace('_', '-')}"):
+            several = any(typing.get_origin(option) is tuple for option in members(item.hint))
+            found[name] = tyro.cli(_flag(item.hint), args=words if several else words[-1:], console_outputs=False)
+    return found
 
 
 def grid_settings(arguments: Sequence[str]) -> type:
@@ -146,8 +163,6 @@ def given(settings: Any) -> dict[str, Any]:
 
 def _axis(hint: Any) -> Any:
     """How the command line takes several values of a setting."""
-    from sbtrpo.config.settings import is_listed, members
-
     if is_listed(hint):
         return hint
     plain = [o for o in members(hint) if typing.get_origin(o) is not tuple and o is not type(None)]
@@ -158,9 +173,13 @@ def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]], **attribut
     """From names to types, sentences and defaults; the class has these attributes."""
     made: list[tuple[str, Any, Any]] = []
     for key, (kind, sentence, default) in fields.items():
-        hint: Any = tyro.conf.FlagConversionOff[bool] if kind is bool else kind  # --first-cost-zero False, as in axes
-        made.append((key, Annotated[hint, tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
+        made.append((key, Annotated[_flag(kind), tyro.conf.arg(help=sentence)], dataclasses.field(default=default)))
     return dataclasses.make_dataclass(name, made, frozen=True, namespace={"__doc__": "Settings.", **attributes})
+
+
+def _flag(kind: Any) -> Any:
+    """How the command line takes a value of this type: --first-cost-zero False, as in axes."""
+    return tyro.conf.FlagConversionOff[bool] if kind is bool else kind
 
 
 def checkpoint(which: str) -> Any:

@@ -60,7 +60,7 @@ def evaluations_table(kept: Sequence[tuple[Path, Mapping[str, Any]]]) -> Table:
     """The evaluations that a folder holds, side by side; what earlier versions did not write is left open."""
     title = "mean (standard deviation) of episodes\nsafety with Wilson's 95 % interval"
     table = Table(box=box.SIMPLE_HEAD, title=title)
-    table.add_column("evaluation")
+    table.add_column("evaluation", overflow="fold")
     for column in ("reward", "cost", "safety"):
         table.add_column(column, no_wrap=True)
     for _, found in kept:

@@ -6,7 +6,8 @@ changes is part of what the run computes, and only a resume with the same callba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,9 @@ from typing_extensions import override
 
 from sbtrpo.algorithms.base import Diagnostics
 from sbtrpo.config import TrainConfig
-from sbtrpo.errors import UserError
+from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import Rule, declared
+from sbtrpo.errors import UserError, sentence
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import DEVICES, Evaluation, NoEpisodes, evaluate_policy, policy_from
@@ -34,7 +37,7 @@ class Callback:
     """What a run calls as it goes on; a subclass has those methods that it needs."""
 
     def on_start(self, run: Run) -> None:
-        """A run begins, or goes on after `run.epoch` epochs."""
+        """A run begins, or goes on after `run.epoch` epochs; where this raises, its folder is as it was before."""
 
     def on_epoch_begin(self, run: Run) -> None:
         """`run.epoch` epochs are over, and one more begins."""
@@ -43,7 +46,10 @@ class Callback:
         """The steps are taken, and the update comes next, which sees what is changed in the rollout's tensors."""
 
     def on_update(self, run: Run, diagnostics: Diagnostics) -> None:
-        """The policy has changed; numbers that are added to the diagnostics, in every epoch, go to metrics.csv."""
+        """The policy has changed; numbers that are added to the diagnostics, in every epoch, go to metrics.csv.
+
+        They have names of their own: what the method and the trainer report stays as it is.
+        """
 
     def on_epoch_end(self, run: Run, epoch: Epoch) -> None:
         """The epoch is in metrics.csv, and not yet in a checkpoint: after a kill it may come again."""
@@ -97,8 +103,11 @@ class Run:
         return self.trainer.policy
 
     def stop(self, reason: str) -> None:
-        """End the run after this epoch; it then counts as finished, and `summary.json` says why."""
-        self.stopped = self.stopped or reason or "a callback asked for it"
+        """End the run after this epoch, or, in `on_start`, before the next.
+
+        It then counts as finished, and `summary.json` says why.
+        """
+        self.stopped = self.stopped or sentence(reason or "") or "a callback asked for it"
 
     def evaluate(self, episodes: int = 100, seed: int | None = None, deterministic: bool = False) -> Evaluation:
         """What the policy is worth now, in worlds of its own; the run goes on as if nobody had asked.
@@ -124,15 +133,36 @@ class Run:
             getattr(callback, hook)(self, *what)
 
 
-def check_callbacks(callbacks: Iterable[Callback]) -> list[Callback]:
-    """The callbacks, if they are such."""
-    given = list(callbacks)
+def check_callbacks(callbacks: Callback | Iterable[Callback]) -> list[Callback]:
+    """The callbacks, or the only one, if they are such."""
+    given: list[Any] = [callbacks]
+    if isinstance(callbacks, Iterable) and not isinstance(callbacks, Callback):
+        given = list(callbacks)
     for callback in given:
         if isinstance(callback, type) and issubclass(callback, Callback):
             raise ValueError(f"callbacks are objects, and {callback.__name__} is a class; write {callback.__name__}()")
         if not isinstance(callback, Callback):
             raise ValueError(f"a callback derives from sbtrpo.Callback, which {callback!r} does not")
     return given
+
+
+def check_names(numbers: Iterable[Any], columns: Container[str], whose: str) -> None:
+    """Refuse numbers that would stand in the place of other columns of metrics.csv, or cannot be a column's name."""
+    for name in numbers:
+        if name in columns:
+            raise UserError(f"{whose} reports {name}, which metrics.csv has already; give it another name")
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise UserError(f"{whose} reports {name!r}, which cannot be the name of a column; give it another one")
+
+
+def added_numbers(told: Mapping[str, Any], before: Diagnostics, columns: Container[str]) -> dict[str, float]:
+    """What callbacks have added to the diagnostics of an update, beside these columns."""
+    added = {name: value for name, value in told.items() if name not in before or value is not before[name]}
+    check_names(added, columns, "a callback")
+    try:
+        return {name: float(value) for name, value in added.items()}
+    except (TypeError, ValueError, RuntimeError) as error:  # the last of a tensor with several elements
+        raise UserError(f"numbers that a callback adds to diagnostics are floats, got {added}") from error
 
 
 class Evaluating(Callback):
@@ -169,9 +199,7 @@ class EarlyStopping(Callback):
     """
 
     def __init__(self, patience: int) -> None:
-        if patience < 1:
-            raise ValueError(f"patience must be at least 1, got {patience}")
-        self.patience = patience
+        self.patience: int = replace(declared(RunSettings)["patience"], rule=Rule(least=1)).checked(patience)
         self._merits: dict[int, Merit] = {}
 
     @override

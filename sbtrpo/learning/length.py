@@ -11,7 +11,8 @@ def how_to_go_on(folder: RunFolder) -> str:
     """What to say of a run that is finished."""
     config, done = folder.config, folder.last_epoch
     steps = done * config.steps_per_epoch
-    more, ended = 2 * steps, f"all its {done:,} epochs, {steps:,} steps, are done"
+    all_its = f"all its {done:,} epochs, {steps:,} steps, are" if done > 1 else f"its only epoch, {steps:,} steps, is"
+    more, ended = 2 * steps, f"{all_its} done"
     if folder.stopped:
         more, ended = config.total_steps, f"it ended after epoch {done:,} of {config.epochs:,}: {folder.stopped}"
     return f"{folder.path} is finished: {ended}; to go on, sbtrpo resume {folder.path} --total-steps {more}"

@@ -48,7 +48,11 @@ class Recorder:
         self._saved = trainer.epoch
         self.run = Run(trainer, folder, callbacks, say)
         trainer.tell = self.run.tell
-        self.run.tell("on_start")
+        try:
+            self.run.tell("on_start")
+        except BaseException:
+            folder.undo()
+            raise
 
     @property
     def over(self) -> bool:
@@ -84,18 +88,18 @@ class Recorder:
 
     def close(self) -> str:
         """End the session, with all epochs saved, and, where the run is over, its summary; returns how it ended."""
-        done, planned = self.trainer.epoch, self.folder.config.epochs
+        done, planned, over = self.trainer.epoch, self.folder.config.epochs, self.over
         if self._saved < done:
             self._save()
         else:
             self._store.prune()  # a kill may have come in the midst of that
-        if self.over:
+        if over:
             row = self._row or {name: float(values[-1]) for name, values in self.folder.metrics().items()}
             early = {"stopped": self.run.stopped} if done < planned else {}
             self.folder.finish({"epochs": done, "faults": self.trainer.faults, **early, "final": row})
         else:
             self.folder.close()
         self.run.tell("on_stop")
-        if not self.over:
+        if not over:
             return f"stopped after epoch {done}"
         return f"ended after epoch {done} of {planned}: {self.run.stopped}" if done < planned else ""

@@ -28,7 +28,7 @@ from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, returns_to_go
-from sbtrpo.learning.callbacks import Callback, check_callbacks
+from sbtrpo.learning.callbacks import Callback, added_numbers, check_callbacks, check_names
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.interrupts import interruptible
@@ -141,22 +141,27 @@ class Trainer:
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
         update_seconds = time.perf_counter() - started
-        self.tell("on_update", diagnostics)
+        told = dict(diagnostics)
+        self.tell("on_update", told)
 
         self.epoch += 1
         self.faults += rollout.faults
         self._count(diagnostics)
-        row = {
+        before = {
             "epoch": float(self.epoch),
             "steps": float(self.epoch * self.config.steps_per_epoch),
             **statistics,
             **by_constraint("cost_statistic", costs, self.constraints.names),
-            **diagnostics,
+        }
+        after = {
             "log_std": float(self.policy.log_std.mean()),
             "skipped_updates": float(self.skipped),
             "faults": float(self.faults),
             "faulted_episodes": int(rollout.faulted.sum()),
         }
+        check_names(diagnostics, {*before, *after}, self.config.label)
+        row = {**before, **diagnostics, **after}
+        row |= added_numbers(told, diagnostics, row)
         return Epoch(row, rollout.episodes, self.timing(rollout_seconds, update_seconds))
 
     def timing(self, rollout_seconds: float, update_seconds: float) -> dict[str, float]:
@@ -315,7 +320,7 @@ def train(
     out: str | Path | None = None,
     quiet: bool = False,
     wandb: bool = False,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
     init_from: str | Path | None = None,
 ) -> Path:
     """Train a policy; returns the run's folder.
@@ -325,7 +330,7 @@ def train(
         out: the run's folder, new or empty; `runs/<task>/<algo>/seed<k>-<hash>` if left out.
         quiet: show nothing.
         wandb: also log to Weights & Biases.
-        callbacks: objects of `sbtrpo.Callback`, told what happens; they may stop the run.
+        callbacks: an object of `sbtrpo.Callback`, or several, told what happens; they may stop the run.
         init_from: begin with the policy of this run's folder or file, as the setting of that name does.
 
     >>> import tempfile
@@ -350,7 +355,7 @@ def resume(
     wandb: bool = False,
     engine: Engine | None = None,
     total_steps: int | None = None,
-    callbacks: Iterable[Callback] = (),
+    callbacks: Callback | Iterable[Callback] = (),
 ) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped.
 
@@ -470,5 +475,5 @@ def _run(
         for warning in recorder.warnings():
             display.say(warning)
         if ending := recorder.close():
-            display.say(ending + ("" if recorder.over else f"; continue with: sbtrpo resume {folder.path}"))
+            display.say(ending + ("" if folder.is_finished else f"; continue with: sbtrpo resume {folder.path}"))
     return folder.path

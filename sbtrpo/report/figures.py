@@ -37,7 +37,7 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
     """
     variants = [v for v in rivals(runs) if any(run.has(f"{prefix}reward") for run in runs.of(task, v))]
     if not variants:
-        raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0")
+        raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0 with ended episodes")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
     longest = max(run.steps for variant in variants for run in runs.of(task, variant))

@@ -195,7 +195,10 @@ def _of_torchscript(path: Path) -> Actor:
                 f"{path} is no TorchScript file; what another library has saved is loaded by code of your own, in"
                 " my_module:policy"
             ) from error
-    about = json.loads(extra[DESCRIPTION] or "{}")
+    try:
+        about = {name: str(value) for name, value in json.loads(extra[DESCRIPTION] or "{}").items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise _ill_described(path) from error
     precision = np.float64 if about else np.float32  # our own files normalise in double precision, as training does
 
     def decide(obs: NDArray[Any], deterministic: bool, noise: Noise) -> Any:
@@ -215,11 +218,12 @@ def _of_onnx(path: Path) -> Actor:
     except Exception as error:  # of kinds that only this package knows
         raise UnfitPolicy(f"{path} cannot be read as ONNX: {one_line(error)}") from error
     about, inputs = session.get_modelmeta().custom_metadata_map, session.get_inputs()
-    names, shape = [part.name for part in inputs], inputs[0].shape
-    if len(names) > 1 and names[1:] != ["noise"]:
+    names = [part.name for part in inputs]
+    if names[1:] not in ([], ["noise"]) or not names:
         raise UnfitPolicy(
-            f"{path} has the inputs {', '.join(names)}; a policy has one, and another `noise` if it samples"
+            f"{path} has {', '.join(names) or 'nothing'} as input; a policy has one, and another `noise` if it samples"
         )
+    shape = inputs[0].shape
     precision = _PRECISIONS.get(inputs[0].type, np.float32)
 
     def decide(obs: NDArray[Any], deterministic: bool, noise: Noise) -> Any:
@@ -228,7 +232,7 @@ def _of_onnx(path: Path) -> Actor:
         perturbation = [drawn.astype(np.float32) for drawn in _perturbation(about, deterministic, noise)]
         return session.run(None, dict(zip(names, [obs.astype(precision), *perturbation], strict=True)))[0]
 
-    size = {"observation_size": shape[1]} if len(shape) == 2 and isinstance(shape[1], int) else {}
+    size = {"observation_size": str(shape[1])} if len(shape) == 2 and isinstance(shape[1], int) else {}
     return _of_file(path, decide, size | about)
 
 
@@ -239,10 +243,15 @@ def _perturbation(about: Mapping[str, str], deterministic: bool, noise: Noise) -
     return [noise() * (not deterministic)]
 
 
-def _of_file(path: Path, decide: Decide, about: Mapping[str, Any]) -> Actor:
-    size, task = about.get("observation_size"), about.get("task", "")
-    task = (
-        None if not task or is_foreign(task) or is_task_file(task) else task
-    )  # a file says nothing that is run or read
+def _ill_described(path: Path) -> UnfitPolicy:
+    return UnfitPolicy(f"{path} says what cannot be of itself; export it again")
+
+
+def _of_file(path: Path, decide: Decide, about: Mapping[str, str]) -> Actor:
+    size, task = about.get("observation_size", "0"), about.get("task", "")
+    if not size.isdecimal():
+        raise _ill_described(path)
+    if is_foreign(task) or is_task_file(task):  # a file says nothing that is run or read
+        task = ""
     samples = about.get("noise", "none") != "none" if "deterministic" in about else None
-    return Actor(str(path), decide, path.stem, path.parent, task or None, int(size) if size else None, samples)
+    return Actor(str(path), decide, path.stem, path.parent, task or None, int(size) or None, samples)

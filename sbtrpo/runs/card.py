@@ -20,9 +20,10 @@ from sbtrpo.config.tasks import is_foreign
 from sbtrpo.config.toml import read_toml
 from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.runs.evaluation import Evaluation, subject
-from sbtrpo.runs.folder import RunFolder, provenance
+from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import mean_interval
 from sbtrpo.runs.policy_file import NETWORK, SUFFIX, StoredPolicy, stored_policy
+from sbtrpo.runs.provenance import provenance
 
 EPISODES, SEED = 1000, 7
 """Of the evaluation on a card."""

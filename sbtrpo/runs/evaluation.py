@@ -230,6 +230,7 @@ def evaluate(
     engine: str = "cpu",
     task: str | None = None,
     env_timeout: float | None = None,
+    env_kwargs: Mapping[str, Any] | Iterable[str] = (),
 ) -> Evaluation:
     """Evaluate a policy on fresh layouts, all worlds in parallel.
 
@@ -249,12 +250,13 @@ def evaluate(
         engine: what simulates the worlds, "cpu", "gpu", or "auto" for the faster one.
         task: where to try it; the run's, or what the file says, if left out.
         env_timeout: seconds after which an environment of your own counts as hung; as in training if left out.
+        env_kwargs: keyword arguments of an environment of your own, a dict, or `name=value` each.
 
     >>> import numpy as np
     >>> evaluate(lambda obs: np.zeros((len(obs), 2)), episodes=10, task="ToyCorridor-v0").episodes
     10
     """
-    tried = subject(policy, which, task)
+    tried = subject(policy, which, task, env_kwargs)
     return tried.evaluate(episodes, seed, deterministic, threads, progress, faulted, engine, env_timeout)
 
 

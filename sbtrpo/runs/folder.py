@@ -18,16 +18,13 @@ claim-*.json      who writes to the folder, while someone does (see `sbtrpo.runs
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
-import platform
 import re
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack
-from datetime import UTC, datetime
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -40,9 +37,10 @@ from sbtrpo.config.file import edit_config, read_config, write_config
 from sbtrpo.config.run import Which
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
-from sbtrpo.files import naming, write_atomically
+from sbtrpo.files import naming, remove, write_atomically
 from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
+from sbtrpo.runs.provenance import now, provenance
 from sbtrpo.runs.tables import Episodes, Table
 
 if TYPE_CHECKING:
@@ -51,6 +49,8 @@ if TYPE_CHECKING:
 TASK_FILE, METHOD_FILE, START_FILE = "task.toml", "method.py", "start.safetensors"
 EPISODES = "episodes.parquet"
 EVALUATIONS = "evaluations.csv"
+_FIRST = ("config.toml", TASK_FILE, METHOD_FILE, START_FILE, "run.json", "summary.json", "wandb")
+"""What is written before a session's first epoch."""
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
 
@@ -97,10 +97,11 @@ class RunFolder:
     a resumed run begins with `hold`, then `rewind` to the checkpoint's epoch.
     """
 
-    def __init__(self, path: str | Path, config: TrainConfig, wandb: bool = False, claim: Claim | None = None) -> None:
+    def __init__(self, path: str | Path, config: TrainConfig) -> None:
         self.path = Path(path)
         self.config = config
-        self._claim = claim
+        self._claim: Claim | None = None
+        self._new, self._before = False, dict[Path, bytes | None]()  # as the folder was when it was held first
         self._metrics = Table(self.path / "metrics.csv", self.hold)
         self._timing = Table(self.path / "timing.csv", self.hold, "delete it and go on without its times")
         self._episodes = Episodes(self.path / EPISODES, self.hold)
@@ -110,9 +111,6 @@ class RunFolder:
         self._elapsed_before = self._logged_seconds()
         self._begun = time.monotonic()
         self._wandb: Any = None
-        if wandb:
-            self.hold()
-            self._wandb = _begin_wandb(self.path, config, self._origin()["id"])
 
     @classmethod
     def create(
@@ -128,13 +126,16 @@ class RunFolder:
         A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs. The
         policy that it begins with is `start`, or what the settings name.
         """
-        path = Path(path)
+        folder = cls(path, config)
+        path = folder.path
         with ExitStack() as failing:
-            claim = failing.enter_context(Claim(path))
+            failing.callback(folder.close)
+            folder.hold()
             before = read_run(path) if (path / "config.toml").exists() else config
             _check_same_run(path, before, config)
             if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
                 raise FileExistsError(f"{path} exists and is not empty; resume that run, or choose another --out")
+            failing.callback(folder.undo)
             if is_task_file(config.task) and not (path / TASK_FILE).exists():
                 write_atomically(path / TASK_FILE, Path(config.task).read_bytes())
             source = method_file(config)
@@ -143,10 +144,11 @@ class RunFolder:
             if config.init_from is not None and not (path / START_FILE).exists():
                 write_atomically(path / START_FILE, start or _start(config.init_from, config.init_which))
             write_config(path / "config.toml", config)
-            folder = cls(path, config, wandb, claim)
             folder._origin()
             if before.total_steps != config.total_steps:
                 folder._note_length(before.total_steps)
+            if wandb:
+                folder._begin_wandb()
             failing.pop_all()
         return folder
 
@@ -156,14 +158,39 @@ class RunFolder:
         path = Path(path)
         if not (path / "config.toml").exists():
             raise FileNotFoundError(f"{path} is not the folder of a run: it holds no config.toml")
-        return cls(path, read_run(path), wandb)
+        folder = cls(path, read_run(path))
+        if wandb:
+            with ExitStack() as failing:
+                failing.callback(folder.close)
+                folder._begin_wandb()
+                failing.pop_all()
+        return folder
 
     def hold(self) -> None:
         """Be the only process that writes here, until `close`; raises `Busy` or `Lost` where another one is."""
-        if self._claim is None:
-            self._claim = Claim(self.path).take()
-        else:
+        if self._claim is not None:
             self._claim.check()
+            return
+        self._new = not self.path.exists()
+        self._claim = Claim(self.path).take()
+        files = (self.path / name for name in _FIRST)
+        self._before = {file: file.read_bytes() if file.exists() else None for file in files if not file.is_dir()}
+
+    def undo(self) -> None:
+        """Take back what was written before the first epoch since the folder is held, and close it.
+
+        A run that is refused leaves nothing behind, and one that was there before is as it was.
+        """
+        self.hold()
+        for file, content in self._before.items():
+            if content is None:
+                remove(file)
+            else:
+                write_atomically(file, content, guard=self.hold)
+        self.close()
+        if self._new:
+            with suppress(OSError):  # a callback may have left something there
+                self.path.rmdir()
 
     def __enter__(self) -> Self:
         return self
@@ -250,7 +277,7 @@ class RunFolder:
             **({"lengths": self.lengths} if self.lengths else {}),
             **provenance(),
             "started": self._origin()["started"],
-            "finished": _now(),
+            "finished": now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
             "sha256": {**self.digests(), **self._episodes.part_digests()},
         }
@@ -289,8 +316,8 @@ class RunFolder:
 
     @property
     def is_summed_up(self) -> bool:
-        """Whether the run came to an end, even if it may be made longer."""
-        return (self.path / "summary.json").exists()
+        """Whether the run came to an end after some epoch, even if it may be made longer."""
+        return (self.path / "summary.json").exists() and self._summary().get("epochs") != 0
 
     def metrics(self) -> dict[str, NDArray[np.float64]]:
         """The columns of metrics.csv."""
@@ -312,6 +339,25 @@ class RunFolder:
         title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title, self.evaluations()))
         return self.path / "curves.png"
+
+    def _begin_wandb(self) -> None:
+        """Begin a Weights & Biases run, the same when resumed; the user's WANDB_MODE says whether it goes online."""
+        self.hold()
+        try:
+            import wandb
+        except ImportError as error:
+            raise ImportError(
+                "Weights & Biases is not installed; run `pip install 'sbtrpo[wandb]'` or leave out --wandb"
+            ) from error
+        config = self.config
+        self._wandb = wandb.init(
+            project="sbtrpo",
+            id=self._origin()["id"],
+            resume="allow",
+            dir=str(self.path),
+            name=f"{config.task_entry.label} {config.label} seed {config.seed}",
+            config=config.settings(),
+        )
 
     def _log_to_viewers(self, row: Mapping[str, float], timing: Mapping[str, float]) -> None:
         step = int(row.get("steps", row["epoch"]))
@@ -394,7 +440,7 @@ class RunFolder:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
         if not path.exists():
-            origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
+            origin = {"id": uuid.uuid4().hex[:12], "started": now(), **provenance()}
             write_atomically(path, _strict_json(origin))
         try:
             content: dict[str, Any] = json.loads(path.read_bytes())
@@ -429,49 +475,6 @@ def _tensorboard(folder: Path, first_step: int) -> SummaryWriter:
 
     resumed = folder.exists() and any(folder.iterdir())
     return SummaryWriter(str(folder), purge_step=first_step if resumed else None)
-
-
-def _begin_wandb(path: Path, config: TrainConfig, identity: str) -> Any:
-    """A Weights & Biases run, the same one when resumed; the user's WANDB_MODE says whether it goes online."""
-    try:
-        import wandb
-    except ImportError as error:
-        raise ImportError(
-            "Weights & Biases is not installed; run `pip install 'sbtrpo[wandb]'` or leave out --wandb"
-        ) from error
-    return wandb.init(
-        project="sbtrpo",
-        id=identity,
-        resume="allow",
-        dir=str(path),
-        name=f"{config.task_entry.label} {config.label} seed {config.seed}",
-        config=config.settings(),
-    )
-
-
-# ---- provenance ------------------------------------------------------------------------------------------------------
-
-
-def provenance() -> dict[str, str]:
-    """The versions and the machine of this session."""
-    versions = {f"{name}_version": _version(name) for name in ("sbtrpo", "torch", "mujoco", "numpy")}
-    return {
-        **versions,
-        "python_version": platform.python_version(),
-        "host": platform.node(),
-        "platform": platform.platform(),
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # run from sources that were not installed
-        return "unknown"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _strict_json(content: Any) -> bytes:

@@ -52,8 +52,11 @@ class Table:
             self._keys = list(row)
         row = _known(row, self._keys)
         if set(row) != set(self._keys):
-            odd = sorted(set(row) ^ set(self._keys))
-            raise ValueError(f"{self.path.name} has the columns {self._keys}, this row differs in {odd}")
+            odd = ", ".join(sorted(set(row) ^ set(self._keys)))
+            raise ValueError(
+                f"{self.path.name} and its next row differ in {odd}; every epoch has the same columns, and a run whose"
+                " callbacks add some is resumed with these callbacks"
+            )
         lines = [self._keys] if new else []
         lines.append([_number(row[key]) for key in self._keys])
         text = io.StringIO()

@@ -141,8 +141,8 @@ def run_training_demo(
     # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
     minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
     console.print(
-        f"\nNow {epochs} epochs of SB-TRPO, {config.total_steps:,} steps (the paper's runs have 20,000,000): about"
-        f" {max(1, round(minutes))} minutes on this machine. Ctrl-C ends it early.",
+        f"\nNow {_count(epochs, 'epoch')} of SB-TRPO, {config.total_steps:,} steps (the paper's runs have 20,000,000):"
+        f" about {_count(max(1, round(minutes)), 'minute')} on this machine. Ctrl-C ends it early.",
         soft_wrap=True,
     )
     with Claim(out / "run"):  # another demo may be at work there
@@ -155,7 +155,7 @@ def run_training_demo(
     epochs_done = len((run / "metrics.csv").read_bytes().splitlines()) - 1  # Ctrl-C may have ended the training early
     noise = torch.Generator().manual_seed(seed)
     _show(
-        f"SB-TRPO after {epochs_done} epochs",
+        f"SB-TRPO after {_count(epochs_done, 'epoch')}",
         lambda obs: policy.act_in_pool(obs, False, noise),
         task, 20, seed + 1, out / "trained.png", console,
     )  # fmt: skip
@@ -219,3 +219,7 @@ def _save_picture(tracks: Tracks, episodes: FirstEpisodes, title: str, out: Path
 
     out.parent.mkdir(parents=True, exist_ok=True)
     draw_worlds(tracks.spec, tracks.objects, tracks.trails, episodes.returns, episodes.costs, out, title)
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}{'s' * (number != 1)}"

@@ -29,6 +29,7 @@ from sbtrpo.envs import engines
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.media.video import ffmpeg
 from sbtrpo.tools.speed import measure_speed
+from sbtrpo.version import VERSION
 
 Severity: TypeAlias = Literal["ok", "warning", "missing"]
 
@@ -119,7 +120,7 @@ def _versions() -> Iterator[Finding]:
         if not _installed(package):
             yield Finding(package, "not installed", "missing", f"pip install {package}")
         elif package in _PACKAGES:
-            yield Finding(package, importlib.metadata.version(package))
+            yield Finding(package, VERSION if package == "sbtrpo" else importlib.metadata.version(package))
 
 
 def _cores() -> Iterator[Finding]:

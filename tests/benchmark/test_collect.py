@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.collect import collect, final, over_tasks, overall, setting_columns, write_table
-from sbtrpo.benchmark.command import collect_runs
+from sbtrpo.benchmark.command import benchmark, collect_runs
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import write_manifest
 from sbtrpo.benchmark.states import progress
@@ -184,6 +184,17 @@ def test_the_command_writes_the_table_and_its_summary(tmp_path: Path) -> None:
     assert len(collect(tmp_path).table) == 9  # its own files are no runs
     with pytest.raises(ValueError, match=r"must end in \.parquet"):
         collect_runs(tmp_path, tmp_path / "table.csv")
+
+
+def test_runs_in_which_no_episode_ended_have_no_numbers(tmp_path: Path) -> None:
+    settings = {"tasks": ["ToyCorridor-v0"], "num_envs": 2, "steps_per_epoch": 20, "total_steps": 20}
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    assert benchmark(settings=settings, out=tmp_path, workers=1, console=console) == 0
+    collect_runs(tmp_path, console=console)
+    assert re.search(r"done: ToyCorridor-v0/sb-trpo/.*, no episode ended\n", output.getvalue())
+    assert re.search(r"sb-trpo +1( +-){4} ", output.getvalue())
+    assert "nan" not in output.getvalue()
 
 
 def test_the_command_writes_lists_as_text(tmp_path: Path) -> None:

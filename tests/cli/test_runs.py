@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from sbtrpo.benchmark.command import benchmark
 from sbtrpo.cli.app import main
 from sbtrpo.learning import training
 from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.provenance import provenance
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400, hidden=(8,))
 PLAN = """
@@ -56,9 +58,12 @@ def plan(tmp_path: Path) -> str:
     return str(tmp_path / "plan.toml")
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the code which runs, whichever one is installed."""
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "of another place")
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"sbtrpo {sbtrpo.__version__}\n"
+    assert provenance()["sbtrpo_version"] == sbtrpo.__version__
 
 
 def test_a_task_may_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,6 +116,92 @@ def test_a_plan_gives_the_run_that_the_flags_leave(plan: str, trained: list[Trai
     first, second = trained
     assert (first.algo, first.get("beta"), first.total_steps, first.seed) == ("sb-trpo", 0.65, 400_000, 0)
     assert (second.algo, second.get("cost_limit"), second.seed) == ("ppo_lag", 3.0, 7)
+
+
+PAIRED = """
+task = "ToyCorridor-v0"
+seeds = [0, 1000]
+
+[[group]]
+advantage = "mc"
+beta = 0.6
+halves_every = 5
+
+[[group]]
+advantage = "gae"
+beta = 0.9
+gae_lambda = 0.9
+hidden = [32, 32]
+
+[[group]]
+algo = "cpo"
+cost_limit = 3
+seeds = [7]
+
+[[group]]
+task = "my:Env"
+env_kwargs = { level = 2, map = "maze" }
+algo = "ppo_lag"
+clip = 0.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--advantage", "gae", "--task", "ToyCorridor-v0", "--algo", "sb-trpo"], {"gae_lambda": 0.9, "beta": 0.9}),
+        (["--beta=0.60"], {"advantage": "mc", "halves_every": 5}),
+        (["--beta", "0.6", "--halves-every", "2"], {"advantage": "mc", "halves_every": 2}),
+        (["--hidden", "32", "32", "--gae_lambda", "0.8"], {"beta": 0.9, "gae_lambda": 0.8, "hidden": (32, 32)}),
+        (["--beta", "0.9", "--seed", "1000"], {"seed": 1000, "gae_lambda": 0.9}),
+        (["--seed", "7", "--num-seeds", "2"], {"algo": "cpo", "cost_limit": 3.0, "seed": 7}),
+        (["--cost-limit", "3", "--num-envs", "7", "--steps-per-epoch", "70"], {"algo": "cpo", "num_envs": 7}),
+        (["--env-kwargs", "level=2"], {"algo": "ppo_lag", "clip": 0.1, "task": "my:Env?level=2&map=maze"}),
+        (["--task", "my:Other", "--clip", "0.1", "--env-kwargs", "level=2"], {"task": "my:Other?level=2"}),
+    ],
+)
+def test_a_flag_picks_the_run_that_has_its_value_with_all_that_belongs_to_it(
+    flags: list[str], expected: dict[str, Any], tmp_path: Path, trained: list[TrainConfig]
+) -> None:
+    (tmp_path / "paired.toml").write_text(PAIRED)
+    assert main(["train", "--config", str(tmp_path / "paired.toml"), *flags]) == 0
+    assert {name: trained[0].get(name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--algo", "sb-trpo", "--beta", "0.6", "--advantage", "gae"], "differ in gae_lambda, hidden"),
+        (["--algo", "sb-trpo"], "differ in advantage, beta, hidden; name one of each, as in --advantage"),
+        (["--beta", "2"], "beta must be between 0 (reward only) and 1 (cost only), got 2.0"),
+        (["--algo", "cpo", "--beta", "0.6"], "cpo has no setting beta"),
+    ],
+)
+def test_flags_that_leave_several_runs_or_none_are_told(
+    flags: list[str], sentence: str, tmp_path: Path, trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "paired.toml").write_text(PAIRED)
+    assert main(["train", "--config", str(tmp_path / "paired.toml"), *flags]) == 2
+    assert sentence in capsys.readouterr().err
+    assert not trained
+
+
+def test_a_word_that_is_no_value_of_a_setting_is_told_with_a_plan_too(
+    plan: str, trained: list[TrainConfig], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--config", plan, "--beta", "much"])
+    assert "--beta" in capsys.readouterr().err
+    assert not trained
+
+
+def test_a_name_that_is_no_plan_is_told_as_a_benchmark_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    errors = []
+    for command in (["train", "--config", "mian"], ["benchmark", "mian"]):
+        assert main(command) == 2
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1]
+    assert errors[0].startswith("sbtrpo: there is no plan mian; ")
 
 
 def test_a_plan_of_this_package_is_taken_by_its_name(trained: list[TrainConfig]) -> None:
@@ -169,7 +260,7 @@ def test_keyword_arguments_of_an_environment_come_from_files_and_flags(
         ("beta = 2\n", "beta must be"),
         ("bata = 0.5\n", "has a setting that sbtrpo does not know: bata"),
         ("beta = \n", "is not TOML"),
-        (None, "No such file"),
+        (None, "give the path of a TOML file, or one of advantage, beta, "),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_one_line(

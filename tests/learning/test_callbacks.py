@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import sbtrpo
 from sbtrpo import Callback, EarlyStopping, TrainConfig
@@ -121,6 +123,10 @@ def test_numbers_that_a_callback_adds_are_columns(tmp_path: Path) -> None:
 
     run = sbtrpo.train(TOY.replace(total_steps=400), tmp_path / "run", quiet=True, callbacks=[Widest()])
     assert (RunFolder.open(run).metrics()["largest_weight"] > 0).tolist() == [True, True]
+    with pytest.raises(ValueError, match=r"metrics.csv and its next row differ in largest_weight; .* these callbacks"):
+        sbtrpo.resume(run, quiet=True, total_steps=600)
+    sbtrpo.resume(run, quiet=True, callbacks=Widest())
+    assert len(RunFolder.open(run).metrics()["largest_weight"]) == 3
 
 
 def test_a_change_to_the_rollout_reaches_the_update(plain: Path, tmp_path: Path) -> None:
@@ -135,14 +141,51 @@ def test_a_change_to_the_rollout_reaches_the_update(plain: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("epoch", 77.0, "a callback reports epoch, which metrics.csv has already; give it another name"),
+        ("reward", 1.0, "a callback reports reward, which"),
+        ("kl", 0.0, "a callback reports kl, which"),
+        ("log_std", 1.0, "a callback reports log_std, which"),
+        ("two\nlines", 1.0, r"a callback reports 'two\\nlines', which cannot be the name of a column"),
+        (3, 1.0, "a callback reports 3, which cannot be the name of a column"),
+        ("mine", "much", "numbers that a callback adds to diagnostics are floats, got {'mine': 'much'}"),
+        ("mine", torch.zeros(2), "numbers that a callback adds to diagnostics are floats"),
+    ],
+)
+def test_numbers_of_a_callback_take_no_other_column_and_are_numbers(
+    name: Any, value: Any, sentence: str, plain: Path, tmp_path: Path
+) -> None:
+    class Gives(Callback):
+        def on_update(self, run: Run, diagnostics: dict[str, float]) -> None:
+            diagnostics[name] = value
+
+    with pytest.raises(UserError, match=sentence):
+        sbtrpo.train(TOY, tmp_path / "run", quiet=True, callbacks=Gives())
+    sbtrpo.resume(tmp_path / "run", quiet=True)
+    assert content(tmp_path / "run", "metrics.csv") == content(plain, "metrics.csv")
+
+
+def test_what_a_callback_takes_away_is_reported_all_the_same(plain: Path, tmp_path: Path) -> None:
+    class Takes(Callback):
+        def on_update(self, run: Run, diagnostics: dict[str, float]) -> None:
+            diagnostics.clear()
+
+    run = sbtrpo.train(TOY, tmp_path / "run", quiet=True, callbacks=Takes())
+    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
+
+
+@pytest.mark.parametrize(
     ("callbacks", "sentence"),
     [
+        (Listener, r"callbacks are objects, and Listener is a class; write Listener\(\)"),
+        (None, "a callback derives from sbtrpo.Callback, which None does not"),
         ([Listener], r"callbacks are objects, and Listener is a class; write Listener\(\)"),
         ([print], r"a callback derives from sbtrpo.Callback, which .*print.* does not"),
     ],
 )
 def test_what_is_no_callback_is_told_before_anything_is_written(
-    callbacks: list[Any], sentence: str, plain: Path, tmp_path: Path
+    callbacks: Any, sentence: str, plain: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
         sbtrpo.train(TOY, tmp_path / "run", callbacks=callbacks)
@@ -163,6 +206,43 @@ def test_what_a_callback_raises_is_raised_and_its_epoch_comes_again(plain: Path,
     sbtrpo.resume(tmp_path / "run", quiet=True, callbacks=[listener])
     assert listener.heard[0] == ("start", 2)
     assert content(tmp_path / "run", "metrics.csv") == content(plain, "metrics.csv")
+
+
+# ---- a run that is refused -------------------------------------------------------------------------------------------
+
+
+class Refuses(Callback):
+    """Wants no run of its folder."""
+
+    def on_start(self, run: Run) -> None:
+        assert (run.path / "config.toml").exists()
+        raise UserError("not this one")
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["a new folder", "an empty one"])
+def test_a_run_that_a_callback_refuses_leaves_nothing_behind(there: bool, plain: Path, tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "own_method.py"
+    run = tmp_path / "run"
+    if there:
+        run.mkdir()
+    for config in (TOY, TOY.replace(algo=f"{example}:WaryTRPO")):
+        with pytest.raises(UserError, match="not this one"):
+            sbtrpo.train(config, run, quiet=True, callbacks=Refuses())
+        assert run.exists() == there
+        assert not there or not list(run.iterdir())
+    sbtrpo.train(TOY, run, quiet=True)
+    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
+
+
+def test_a_run_that_a_callback_refuses_to_go_on_with_stays_as_it_is(plain: Path, tmp_path: Path) -> None:
+    run = sbtrpo.train(TOY.replace(total_steps=400), tmp_path / "run", quiet=True)
+    before = {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
+    with pytest.raises(UserError, match="set evaluate_every, such as 25"):
+        sbtrpo.resume(run, quiet=True, total_steps=1_200, callbacks=EarlyStopping(3))
+    assert {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()} == before
+    assert RunFolder.open(run).is_finished
+    sbtrpo.resume(run, quiet=True, total_steps=1_200)
+    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
 
 
 # ---- evaluations -----------------------------------------------------------------------------------------------------
@@ -296,6 +376,40 @@ def test_a_callback_ends_a_run_which_is_then_finished(
     assert "stopped" not in json.loads(content(run, "summary.json"))
 
 
+def test_a_run_that_is_stopped_before_its_first_epoch_is_finished_and_goes_on(
+    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AtOnce(Callback):
+        def on_start(self, run: Run) -> None:
+            run.stop("it is enough,\n  before it begins\n")
+
+    run = sbtrpo.train(TOY, tmp_path / "runs" / "run", callbacks=AtOnce())
+    assert "ended after epoch 0 of 6: it is enough, before it begins\n" in capsys.readouterr().out
+    assert RunFolder.open(run).stopped == "it is enough, before it begins"
+    assert is_done(run, TOY)
+    assert main(["resume", str(run)]) == 0
+    assert "it ended after epoch 0 of 6: it is enough, before it begins; to go on, " in capsys.readouterr().out
+    with monkeypatch.context() as patch:  # killed before its first checkpoint
+        patch.setattr(Recorder, "_save", lambda *_: signal.default_int_handler(signal.SIGINT, None))
+        with pytest.raises(KeyboardInterrupt):
+            sbtrpo.resume(run, quiet=True, total_steps=1_200)
+    sbtrpo.resume(run, quiet=True)
+    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
+
+
+def test_to_stop_a_run_when_all_is_saved_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Late(Callback):
+        def on_epoch_end(self, run: Run, epoch: Epoch) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+        def on_stop(self, run: Run) -> None:
+            run.stop("too late")
+
+    run = sbtrpo.train(TOY, tmp_path / "run", callbacks=[Late()])
+    assert f"stopped after epoch 1; continue with: sbtrpo resume {run}" in " ".join(capsys.readouterr().out.split())
+    assert not RunFolder.open(run).is_finished
+
+
 @pytest.fixture
 def no_better(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """From the first evaluation on, each is worth less."""
@@ -352,6 +466,20 @@ def test_patience_without_evaluations_is_refused(tmp_path: Path, capsys: pytest.
     assert "patience counts evaluations, and there are none; give evaluate_every" in capsys.readouterr().err
     with pytest.raises(UserError, match="set evaluate_every, such as 25"):
         sbtrpo.train(TOY, tmp_path / "run", quiet=True, callbacks=[EarlyStopping(3)])
+
+
+@pytest.mark.parametrize(
+    ("patience", "sentence"),
+    [
+        (1.5, "patience must be a whole number, got 1.5"),
+        ("8", "patience must be a whole number, got '8'"),
+        (0, "patience must be at least 1, got 0"),
+        (-2, "patience must be at least 1, got -2"),
+    ],
+)
+def test_a_patience_that_cannot_be_is_told(patience: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        EarlyStopping(patience)
 
 
 # ---- the page --------------------------------------------------------------------------------------------------------

@@ -55,6 +55,10 @@ def test_the_examples_have_nothing_to_change(name: str, capsys: pytest.CaptureFi
         ),
         (propose("gradients = gradients * 0", SOUND), r"left the policy as it was"),
         (
+            "    def update(self, *given):\n        return {**super().update(*given), 'cost': 1.0}\n" + propose(SOUND),
+            r"reports cost, which metrics.csv has already; give it another name",
+        ),
+        (
             "    def state_dict(self):\n        return {'thing': object()}\n" + propose(SOUND),
             r"its state cannot be saved and restored",
         ),

@@ -115,6 +115,17 @@ def test_a_changed_copy_is_noticed(source: Path, tmp_path: Path) -> None:
         sbtrpo.resume(run, quiet=True, total_steps=800)
 
 
+def test_a_run_that_a_callback_refuses_leaves_no_copy(source: Path, tmp_path: Path) -> None:
+    class Refusing(sbtrpo.Callback):
+        def on_start(self, run: Any) -> None:
+            assert (run.path / START_FILE).exists()
+            raise UserError("not today")
+
+    with pytest.raises(UserError, match="not today"):
+        sbtrpo.train(TOY, tmp_path / "run", quiet=True, init_from=source, callbacks=Refusing())
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_damaged_copy_leaves_the_other_runs_readable(source: Path, tmp_path: Path) -> None:
     runs = [sbtrpo.train(TOY, tmp_path / "runs" / name, quiet=True, init_from=source) for name in ("whole", "damaged")]
     (runs[1] / START_FILE).write_bytes(b"rubbish")

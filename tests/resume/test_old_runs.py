@@ -18,7 +18,8 @@ from sbtrpo.cli import app as cli
 from sbtrpo.learning.training import Trainer
 from sbtrpo.report.runs import read_runs
 from sbtrpo.runs.card import export_policy
-from sbtrpo.runs.folder import RunFolder, provenance
+from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.provenance import provenance
 
 OLD = Path(__file__).parents[1] / "data" / "old_runs"
 SB_TRPO, PPO_LAG = "ToyCorridor-v0/sb-trpo/seed0-54955db8", "ToyCorridor-v0/ppo_lag/seed0-9bc0b5d5"

@@ -15,9 +15,9 @@ import torch
 import sbtrpo
 from sbtrpo import TrainConfig, cli
 from sbtrpo.errors import UserError
-from sbtrpo.runs.actors import UnfitPolicy, open_actor
+from sbtrpo.runs.actors import DESCRIPTION, UnfitPolicy, open_actor
 from sbtrpo.runs.evaluation import Evaluation, evaluate, subject
-from sbtrpo.runs.evaluations import EARLIER, FOLDER, kept
+from sbtrpo.runs.evaluations import EARLIER, FOLDER, keep, kept
 from sbtrpo.runs.export import SUFFIXES, export, to_onnx
 from tests.envs.foreign.worlds import name_of
 
@@ -91,7 +91,7 @@ def test_files_of_others_need_no_description(tmp_path: Path) -> None:
 
     path = tmp_path / "theirs.pt"
     with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
-        torch.jit.trace(Net(), torch.zeros(2, 2)).save(str(path))  # type: ignore[no-untyped-call]
+        torch.jit.trace(Net(), torch.zeros(2, 2)).save(str(path))
     found = evaluate(path, 10, task=TOY)
     assert found.deterministic is None
     assert measured(found) == measured(evaluate(Net(), 10, task=TOY))
@@ -175,6 +175,39 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         evaluate(tmp_path / "missing.pt", task=TOY)
 
 
+@pytest.mark.parametrize(
+    ("inputs", "shape", "sentence"),
+    [
+        ([], [None, 2], "has nothing as input; a policy has one, and another `noise` if it samples"),
+        (["obs", "memory"], [None, 2], "has obs, memory as input; a policy has one"),
+        (["obs"], [], "fails on observations of shape"),
+    ],
+)
+def test_an_onnx_file_takes_observations_and_nothing_else(
+    inputs: list[str], shape: list[int | None], sentence: str, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    value, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    zeros = onnx.helper.make_tensor("zeros", number, [1, 2], [0.0, 0.0])
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Constant", [], ["actions"], value=zeros)], "policy",
+        [value(name, number, shape) for name in inputs], [value("actions", number, [1, 2])],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, ir_version=8, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    (tmp_path / "policy.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(UnfitPolicy, match=sentence):
+        evaluate(tmp_path / "policy.onnx", 2, task=TOY)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("about", ["[]", "{", "3", '{"observation_size": "many"}', '{"observation_size": [2]}'])
+def test_a_damaged_description_is_told(about: str, tmp_path: Path) -> None:
+    module = torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+    torch.jit.save(module, str(tmp_path / "policy.pt"), _extra_files={DESCRIPTION: about})
+    with pytest.raises(UnfitPolicy, match=r"policy.pt says what cannot be of itself; export it again"):
+        evaluate(tmp_path / "policy.pt", 2, task=TOY)
+
+
 def test_a_policy_for_other_observations_is_refused(run: Path, tmp_path: Path) -> None:
     for format in FORMATS:
         file = export(run, format, tmp_path / f"policy{SUFFIXES[format]}")
@@ -209,6 +242,21 @@ def test_a_run_is_evaluated_on_another_task_and_with_other_arguments(tmp_path: P
     other = evaluate(run, 4, task=name_of("six walk"))
     assert measured(replace(other, task="")) == measured(replace(evaluate(run, 4), task=""))
     assert subject(run, env_kwargs=["six=true"]).config.task == f"{name_of('walk')}?six=true"
+    for policy, kwargs in ((run, {"six": True}), (lambda obs: np.zeros((len(obs), 1)), ["six=true"])):
+        found = evaluate(policy, 4, task=name_of("walk"), env_kwargs=kwargs)
+        assert found.task == f"{name_of('walk')}?six=true"
+
+
+def test_names_of_evaluations_are_whole_in_a_narrow_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "60")
+    task = "my_package:MyEnv-v0?difficulty=2&map=maze"
+    keep(replace(evaluate(Model(), 2, task=TOY), task=task), subject(Model(), task=TOY))
+    assert cli.main(["evaluate", "my_module:policy", "--kept"]) == 0
+    first = (line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip())
+    assert task in "".join(first)
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"safety_probability_interval": 3}', "3"])

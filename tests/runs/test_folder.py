@@ -23,6 +23,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
 from sbtrpo.errors import UserError
 from sbtrpo.learning.display import Display
+from sbtrpo.runs.claims import holder
 from sbtrpo.runs.curves import trailing_means
 from sbtrpo.runs.folder import RunFolder, default_path
 
@@ -150,7 +151,7 @@ def test_rows_with_other_columns_are_refused(tmp_path: Path) -> None:
     log(run, 1, 1)
     run.close()
     run = RunFolder.open(tmp_path)
-    with pytest.raises(ValueError, match=r"differs in \['extra'\]"):
+    with pytest.raises(ValueError, match=r"differ in extra; every epoch has the same columns"):
         run.log_epoch({**row(2), "extra": 1.0})
     with pytest.raises(ValueError, match="needs its epoch"):
         run.log_epoch({"reward": 1.0})
@@ -290,7 +291,12 @@ def test_trailing_means_look_back_only() -> None:
 def test_wandb_is_asked_for_in_a_sentence_when_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(ImportError, match=r"pip install 'sbtrpo\[wandb\]'"):
-        RunFolder.create(tmp_path, CONFIG, wandb=True)
+        RunFolder.create(tmp_path / "run", CONFIG, wandb=True)
+    assert not (tmp_path / "run").exists()
+    RunFolder.create(tmp_path / "run", CONFIG).close()
+    with pytest.raises(ImportError, match=r"pip install 'sbtrpo\[wandb\]'"):
+        RunFolder.open(tmp_path / "run", wandb=True)
+    assert holder(tmp_path / "run") is None
 
 
 def test_wandb_gets_every_epoch_and_the_same_run_when_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import sbtrpo
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 TASK = "SafetyHopperVelocity-v1"
 
@@ -59,3 +61,20 @@ def test_packs() -> None:
     one, two = rows("packs.py", *tiny)
     assert (one["learners"], two["learners"]) == (1, 2)
     assert min(two[f"{part}_ms_per_learner_{how}"] for part in ("update", "solve") for how in ("together", "apart")) > 0
+
+
+@pytest.mark.slow
+def test_estimators(tmp_path: Path) -> None:
+    config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
+    run, table, picture = sbtrpo.train(config, tmp_path / "run", quiet=True), tmp_path / "t.csv", tmp_path / "t.png"
+    script = [sys.executable, str(FOLDER / "estimators.py")]
+    sizes = ["--worlds", "16", "--steps", "30", "--subsets", "2", "--repeats", "2", "--updates", "2"]
+    command = [*script, str(run), *sizes, "--engine", "cpu", "--json", "--table", str(table)]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in child.stdout.splitlines()]
+    ranked = [row for row in found if "estimator" in row]
+    assert {row["estimator"] for row in ranked} >= {"mc", "mc, linear", "first hit", "critic, lambda 0.9"}
+    assert all(row["subsets"] == 2 and row["worlds"] == 2 for row in ranked)
+    assert len(table.read_text(encoding="utf-8").splitlines()) == 1 + len(ranked)
+    subprocess.run([*script, "--draw", str(picture), "--table", str(table)], check=True)
+    assert picture.read_bytes()[1:4] == b"PNG"

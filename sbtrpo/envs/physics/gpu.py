@@ -121,8 +121,11 @@ class GpuPhysics(Physics):
         return failed
 
     def _forget(self) -> None:
-        """Leave no force of an earlier step where bodies sleep: where nothing constrains the rest, Warp takes it for one
-        of this step, and it may double from step to step until it is infinite."""
+        """Leave no force of an earlier step where bodies sleep.
+
+        Where nothing constrains the rest, Warp takes it for one of this step, and it may double from step to step until
+        it is infinite.
+        """
         self.data.cqfrc_constraint.zero_()
 
     @property
