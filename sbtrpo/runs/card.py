@@ -94,11 +94,11 @@ def _numbers(result: Evaluation) -> dict[str, Any]:
     for name in ("task", "policy", "checkpoint", "constraints"):
         del numbers[name]
     counted = result.episodes - (result.faulted_episodes if result.faulted == "apart" else 0)
-    for name in ("reward", "cost"):
+    for name in ("reward", "cost", "safe_reward"):
         numbers[f"{name}_interval"] = mean_interval(numbers[name], numbers[f"{name}_std"], counted)
     for name, alone in result.constraints.items():
         numbers |= {f"{name}_{measure}": value for measure, value in alone.items()}
-    return numbers
+    return dict(sorted(numbers.items()))  # a mean beside its interval
 
 
 # ---- commands ------------------------------------------------------------------------------------------------------
@@ -125,11 +125,9 @@ def _training(folder: RunFolder) -> list[str]:
     changed = {n: v for n, v in config.settings().items() if n in config.in_effect() and v != usual[n]}
     named = {name: _given(folder, name) for name in ("task", "algo", "init_from", "init_which")}
     task = named.pop("task")
-    flags = {**named, "fidelity": config.fidelity, "seed": config.seed, **(changed | named)}
-    for name, default in (("fidelity", "paper"), ("init_from", ""), ("init_which", "last")):
-        if flags[name] == default:
-            del flags[name]
-    return ["train", task, *_flags(flags)]
+    flags = {**named, "fidelity": config.fidelity, "seed": config.seed, **(changed | named), "engine": folder.engine}
+    left_out = {"fidelity": ("paper",), "init_from": ("",), "init_which": ("last",), "engine": ("", "cpu")}
+    return ["train", task, *_flags({n: v for n, v in flags.items() if v not in left_out.get(n, ())})]
 
 
 def _flags(settings: Mapping[str, Any]) -> list[str]:

@@ -82,6 +82,7 @@ class Evaluation:
     """The epoch of a run's checkpoint."""
     seed: int | None = None
     engine: str = "cpu"
+    safe_reward_std: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -286,6 +287,7 @@ def evaluate_policy(
     names = [name for name in played if name.startswith(CONSTRAINT)]
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
     unsafe, counted, safe_returns = int(violated.sum()), len(violated), played["return"][~violated]
+    counting = played["return"] * ~violated
     return Evaluation(
         task=config.task_entry.label,
         episodes=episodes,
@@ -297,7 +299,8 @@ def evaluate_policy(
         safety_probability=1 - unsafe / counted,
         safety_probability_interval=wilson_interval(counted - unsafe, counted),
         violation_probability_upper=clopper_pearson_upper(unsafe, counted),
-        safe_reward=float((played["return"] * ~violated).mean()),
+        safe_reward=float(counting.mean()),
+        safe_reward_std=float(counting.std()),
         safe_episodes_reward=float(safe_returns.mean()) if len(safe_returns) else None,
         length=float(played["length"].mean()),
         faults=faults,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,9 @@ def test_a_card_says_what_the_policy_is_and_what_it_is_worth(run: Path, tmp_path
     assert (measured["episodes"], measured["seed"], measured["deterministic"]) == (40, 11, False)
     assert measured["violation_probability_upper"] == found.violation_probability_upper
     assert measured["safety_probability_interval"] == list(found.safety_probability_interval)
-    half = 1.96 * found.reward_std / 40**0.5
-    np.testing.assert_allclose(measured["reward_interval"], [found.reward - half, found.reward + half], rtol=1e-3)
+    for name in ("reward", "cost", "safe_reward"):
+        mean, half = getattr(found, name), 1.96 * getattr(found, f"{name}_std") / 40**0.5
+        np.testing.assert_allclose(measured[f"{name}_interval"], [mean - half, mean + half], rtol=1e-3, atol=1e-9)
 
 
 def test_the_commands_on_a_card_do_what_they_say(
@@ -113,6 +115,15 @@ def test_a_run_that_began_with_a_policy_has_it_in_its_command(run: Path, tmp_pat
     begun = trained(tmp_path / "begun", activation="elu", init_from=str(run), init_which=1)
     words = command(export_policy(begun, episodes=5)[1], "train")
     assert words[words.index("--init-from") + 1 : words.index("--init-which") + 2] == [run.name, "--init-which", "1"]
+
+
+def test_the_command_names_the_engine_where_it_is_not_the_usual_one(run: Path, tmp_path: Path) -> None:
+    on_gpu = Path(shutil.copytree(run, tmp_path / "run"))
+    origin = json.loads((on_gpu / "run.json").read_text())
+    (on_gpu / "run.json").write_text(json.dumps({**origin, "engines": [{"engine": "gpu", "after_epoch": 0}]}))
+    card = export_policy(on_gpu, episodes=5)[1]
+    assert command(card, "train")[-2:] == ["--engine", "gpu"]
+    assert read_toml(card)["engine"] == "gpu"
 
 
 def test_a_file_decides_on_no_task_that_is_code_or_a_file(tmp_path: Path) -> None:
