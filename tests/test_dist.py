@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from sbtrpo.benchmark.plan import PLANS
+from sbtrpo.report.results import RESULTS
 from tests import pythons
 
 ROOT = Path(__file__).parents[1]
-NEEDED = ("sbtrpo", "benchmarks", "docs", "examples", "results", "tests", "MANIFEST.in", "Makefile", "pyproject.toml",
+NEEDED = ("sbtrpo", "benchmarks", "docs", "examples", "tests", "MANIFEST.in", "Makefile", "pyproject.toml",
           "README.md", "CHANGELOG.md", "LICENSE", "constraints.txt")  # fmt: skip
 
 
@@ -82,6 +84,11 @@ def test_the_papers_plans_are_in_the_wheel(installed: Path, tmp_path: Path) -> N
     assert "480 runs in runs" in run(installed, tmp_path, "benchmark", "main", "--dry-run")
     for plan in PLANS.glob("*.toml"):
         assert (installed / "sbtrpo" / "benchmark" / "plans" / plan.name).exists()
+
+
+def test_the_kept_results_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    found = json.loads(run(installed, tmp_path, "results", "--json"))
+    assert {result["table"] for result in found} == {path.stem for path in RESULTS.glob("*.parquet")}
 
 
 def test_the_demo_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:

@@ -225,7 +225,8 @@ def _run_table(
         raise ValueError(f"metrics.csv has no column {missing[0]}")
     timing, fresh = (_beside(metrics, path / name, written) for name in ("timing.csv", EVALUATIONS))
     count = metrics.num_rows
-    settings = {f"config_{key}" if key in metrics.column_names else key: config.get(key) for key in varied}
+    values = config.settings() | {"init_from": config.in_effect()["init_from"]}  # by what it is, not where it lies
+    settings = {f"config_{key}" if key in metrics.column_names else key: values.get(key) for key in varied}
     table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
     # A method of the user's may report a number by the name of a setting.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}

@@ -14,6 +14,9 @@ VERSION = "method_version"
 FRESH = "fresh_"
 """What the columns of evaluations on fresh worlds begin with."""
 
+HOLDS = "holds_"
+"""What the columns begin with that tell how much of an update's promise holds in worlds that it was not made from."""
+
 
 def constraint_names(columns: Iterable[str]) -> list[str]:
     """The constraints of which columns tell by themselves: each has its cost and its safety.

@@ -29,6 +29,7 @@ from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
 from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.learning.placement import place
+from sbtrpo.learning.start import check_start
 
 
 def make_plan(file: Path | None, settings: Mapping[str, Any]) -> Plan:
@@ -74,6 +75,8 @@ def benchmark(
     """
     plan = make_plan(file, settings or {})
     configs = plan.runs()
+    for config in configs:
+        check_start(config)
     console = console or Console()
     if dry_run:
         _list_runs(configs, out, console)

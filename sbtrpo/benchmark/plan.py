@@ -40,6 +40,7 @@ from sbtrpo.envs.spec import cost_names
 from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
 from sbtrpo.runs.folder import default_path, method_file, read_run
+from sbtrpo.runs.policy_file import SUFFIX, stored_policy
 
 SEED_STRIDE = 1000
 """Between the seeds of `num_seeds`, as in the published launcher."""
@@ -216,11 +217,12 @@ def _holds(folder: Path, config: TrainConfig) -> bool:
 
 
 def with_kept_files(configs: Sequence[TrainConfig], root: Path) -> list[TrainConfig]:
-    """The runs with copies of their methods' and tasks' files, in `methods` and `tasks` below the root.
+    """The runs with copies of what they begin with: in `methods`, `tasks` and `policies` below the root.
 
     A user may edit or delete a file while runs train with it; and every node of a cluster sees the copies.
     """
-    return [_with_kept_task(_with_kept_method(config, root / "methods"), root / "tasks") for config in configs]
+    kept = [_with_kept_task(_with_kept_method(config, root / "methods"), root / "tasks") for config in configs]
+    return [_with_kept_start(config, root / "policies") for config in kept]
 
 
 def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
@@ -228,7 +230,7 @@ def _with_kept_method(config: TrainConfig, folder: Path) -> TrainConfig:
     if file is None:
         return config
     entry = catalogue.method(config.algo)
-    copy = _kept(file, folder / f"{entry.label}-{entry.version}.py")
+    copy = _kept(file.read_bytes(), folder / f"{entry.label}-{entry.version}.py")
     return config.replace(algo=f"{copy}:{config.algo.rpartition(':')[2]}")
 
 
@@ -236,12 +238,20 @@ def _with_kept_task(config: TrainConfig, folder: Path) -> TrainConfig:
     if not is_task_file(config.task):
         return config
     entry = config.task_entry
-    return config.replace(task=str(_kept(Path(config.task), folder / f"{entry.label}-{entry.version}.toml")))
+    content = Path(config.task).read_bytes()
+    return config.replace(task=str(_kept(content, folder / f"{entry.label}-{entry.version}.toml")))
 
 
-def _kept(file: Path, copy: Path) -> Path:
-    """A copy of a file, made unless it is there; its absolute path."""
-    content, copy = file.read_bytes(), copy.resolve()
+def _with_kept_start(config: TrainConfig, folder: Path) -> TrainConfig:
+    if config.init_from is None:
+        return config
+    start = stored_policy(config.init_from, config.init_which)
+    return config.replace(init_from=str(_kept(start.content, folder / f"{start.identity}{SUFFIX}")), init_which=None)
+
+
+def _kept(content: bytes, copy: Path) -> Path:
+    """A copy of a file with this content, made unless it is there; its absolute path."""
+    copy = copy.resolve()
     if not copy.exists() or copy.read_bytes() != content:
         copy.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(copy, content, alone=False)  # two commands may begin at once

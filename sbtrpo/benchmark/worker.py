@@ -60,10 +60,12 @@ class Job:
 
 
 def _placed(config: TrainConfig) -> dict[str, str]:
-    """The method and the task of a run that are in files, by the files' absolute paths."""
+    """The method, the task and the start of a run that are in files, by the files' absolute paths."""
     file = method_file(config)
-    method = {} if file is None else {"algo": f"{file.resolve()}:{config.algo.rpartition(':')[2]}"}
-    return {**method, "task": str(Path(config.task).resolve())} if is_task_file(config.task) else method
+    placed = {} if file is None else {"algo": f"{file.resolve()}:{config.algo.rpartition(':')[2]}"}
+    if is_task_file(config.task):
+        placed["task"] = str(Path(config.task).resolve())
+    return placed if config.init_from is None else {**placed, "init_from": str(Path(config.init_from).resolve())}
 
 
 def environment() -> dict[str, str]:

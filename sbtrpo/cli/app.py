@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from sbtrpo.cli import policies, runs
+from sbtrpo.cli import policies, results, runs
 from sbtrpo.cli.runs import INTERRUPTED
 from sbtrpo.cli.settings import NoSettings, checkpoint, given, grid_settings, train_settings
 from sbtrpo.cli.streams import print_anything
@@ -158,6 +158,9 @@ def report(
     print(written.index)
 
 
+app.command(results.results)
+
+
 @app.command
 def tasks(task: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="[TASK]")] = None) -> None:
     """List the tasks, or show one: every part of its observation, its objects, and what costs.
@@ -225,42 +228,25 @@ def trajectories(
     out: Path | None = None,
     deterministic: bool = False,
     which: str = "last",
+    task: str | None = None,
 ) -> None:
-    """Draw many episodes of a run's policy from above, safe ones and unsafe ones apart.
+    """Draw many episodes of a policy from above, safe ones and unsafe ones apart.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or the file of an exported policy.
         episodes: how many.
         seed: of the layouts and of the policy's noise.
-        out: the name of the picture; by default trajectories.png in the run's folder.
+        out: the name of the picture; by default trajectories.png in the run's folder, or one beside the file.
         deterministic: act by the policy's mean instead of sampling.
         which: the checkpoint: last, best, or an epoch's number.
+        task: where to play; by default the run's task, or the one that the file names.
     """
     from sbtrpo.media.trajectories import draw_trajectories
 
-    print(draw_trajectories(run, episodes, seed, out, deterministic, checkpoint(which)))
+    print(draw_trajectories(run, episodes, seed, out, deterministic, checkpoint(which), task))
 
 
-@app.command
-def export(
-    run: tyro.conf.Positional[Path],
-    format: Literal["onnx", "torchscript"] = "onnx",
-    out: Path | None = None,
-    stochastic: bool = False,
-    which: str = "last",
-) -> None:
-    """Write a run's policy, normaliser and scaling of actions included, as one file that needs nothing of this package.
-
-    Args:
-        run: the run's folder.
-        format: onnx or torchscript.
-        out: the file's name; by default policy.onnx or policy.pt in the run's folder.
-        stochastic: sample actions from a second input, `noise`, instead of acting by the mean.
-        which: the checkpoint: last, best, or an epoch's number.
-    """
-    from sbtrpo.runs import export as writer
-
-    print(writer.export(run, format, out, not stochastic, checkpoint(which)))
+app.command(policies.export)
 
 
 @app.command

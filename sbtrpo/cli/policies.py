@@ -1,4 +1,4 @@
-"""The commands that try a policy: a run's, an exported one, or anybody's."""
+"""The commands that try a policy, a run's, an exported one, or anybody's, and the one that exports it."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def evaluate(
     """Evaluate a policy on fresh layouts, with frozen observation statistics.
 
     Args:
-        policy: a run's folder; an exported policy, .onnx or TorchScript (.pt), which runs the code in it; or a callable
-            of your own, my_module:policy.
+        policy: a run's folder; an exported policy, .safetensors, .onnx or TorchScript (.pt), which runs the code in it;
+            or a callable of your own, my_module:policy.
         task: where to try it; by default the run's task, or the one that an exported policy names.
         env_kwargs: keyword arguments of your own environment, name=value each.
         episodes: how many.
@@ -103,8 +103,8 @@ def record(
     """Film a policy, as MP4 and GIF; what costs flashes red.
 
     Args:
-        policy: a run's folder; an exported policy, .onnx or TorchScript (.pt), which runs the code in it; or a callable
-            of your own, my_module:policy.
+        policy: a run's folder; an exported policy, .safetensors, .onnx or TorchScript (.pt), which runs the code in it;
+            or a callable of your own, my_module:policy.
         compare: (further) policies on the same task, filmed side by side in the same layouts.
         task: where to film it; by default the run's task, or the one that an exported policy names. An environment of
             your own must render rgb_array.
@@ -140,3 +140,39 @@ def record(
         print(path)
     if not any(path.suffix == ".mp4" for path in films):
         print(NO_ENCODER)
+
+
+def export(
+    run: tyro.conf.Positional[Path],
+    format: Literal["policy", "onnx", "torchscript"] = "onnx",
+    out: Path | None = None,
+    stochastic: bool = False,
+    which: str = "last",
+    episodes: int = 1000,
+    seed: int = 7,
+    engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] = "auto",
+) -> None:
+    """Write a policy, normaliser and scaling of actions included, as one file.
+
+    Args:
+        run: the run's folder; for onnx and torchscript also a policy's .safetensors file.
+        format: onnx or torchscript, which need nothing of this package; or policy: a .safetensors file that `evaluate`,
+            `record` and `train --init-from` take, and a card beside it, with an evaluation on fresh episodes.
+        out: the file's name; by default policy.onnx, policy.pt or policy.safetensors in the run's folder.
+        stochastic: of onnx and torchscript: sample actions from a second input, `noise`, instead of acting by the mean.
+        which: the checkpoint: last, best, or an epoch's number.
+        episodes: of the evaluation on the card.
+        seed: of that evaluation; take one that training did not use.
+        engine: what simulates the worlds of that evaluation: cpu, gpu, or the faster one.
+    """
+    if format == "policy":
+        from sbtrpo.runs.card import export_policy
+
+        if stochastic:
+            raise ValueError("a policy's file holds the whole distribution of actions; leave --stochastic out")
+        for path in export_policy(run, out, checkpoint(which), episodes, seed, engine):
+            print(path)
+        return
+    from sbtrpo.runs import export as writer
+
+    print(writer.export(run, format, out, not stochastic, checkpoint(which)))

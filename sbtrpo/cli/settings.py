@@ -7,7 +7,7 @@ import dataclasses
 import io
 import types
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -172,8 +172,8 @@ def _axis(hint: Any) -> Any:
     """How the command line takes several values of a setting."""
     if is_listed(hint):
         return hint
-    plain: Iterable[Any] = (option for option in members(hint) if typing.get_origin(option) is not tuple)
-    return types.GenericAlias(tuple, (next(option for option in plain if option is not type(None)), ...))
+    plain = [o for o in members(hint) if typing.get_origin(o) is not tuple and o is not type(None)]
+    return types.GenericAlias(tuple, (typing.Union[tuple(plain)], ...))  # noqa: UP007
 
 
 def _dataclass(name: str, fields: Mapping[str, tuple[Any, str, Any]], **attributes: Any) -> type:

@@ -39,7 +39,7 @@ def evaluation_table(result: Evaluation) -> Table:
     safety("safety probability", result.as_dict())
     bound = f"95 % upper bound {result.violation_probability_upper:.3f} (Clopper-Pearson)"
     row("violation probability", 1 - result.safety_probability, bound)
-    row("safe reward", result.safe_reward)
+    row("safe reward", result.safe_reward, f"standard deviation {result.safe_reward_std:.3f}")
     if result.safe_episodes_reward is not None:
         row("reward of safe episodes", result.safe_episodes_reward)
     for name, alone in result.constraints.items():

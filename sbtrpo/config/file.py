@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ RETIRED = frozenset({"deterministic"})
 
 
 def write_config(path: Path, config: TrainConfig) -> None:
-    """Write every setting; TOML has no null, so a setting that is None is a comment."""
+    """Write every setting."""
     lines = ["# Every setting of this run; `sbtrpo train --help` says what they mean.", ""]
-    for name, value in config.settings().items():
-        lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
+    lines += toml_lines(config.settings())
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
@@ -34,7 +34,9 @@ def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
     write_atomically(path, ("\n".join(lines) + "\n").encode())
 
 
-def read_config(path: Path, method_file: Path | None = None, task_file: Path | None = None) -> TrainConfig:
+def read_config(
+    path: Path, method_file: Path | None = None, task_file: Path | None = None, start_file: Path | None = None
+) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
     Earlier versions also wrote settings of other methods there, without effect; like retired ones they are left out.
@@ -43,6 +45,7 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
         path: of the file.
         method_file: where the method is, in place of the Python file that the settings name.
         task_file: likewise the task, in place of a TOML file.
+        start_file: likewise the policy that the run begins with.
     """
     content = read_toml(path)
     try:
@@ -50,6 +53,8 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"
         if task_file is not None and is_task_file(str(content.get("task"))):
             content["task"] = str(task_file)
+        if start_file is not None and "init_from" in content:
+            content |= {"init_from": str(start_file), "init_which": "last"}
         known = {*all_settings(catalogue.method(content.get("algo", RunSettings.algo))), ENV_KWARGS}
         unknown = [name for name in content if name not in known | RETIRED and not catalogue.owners(name)]
         if not unknown:
@@ -57,6 +62,16 @@ def read_config(path: Path, method_file: Path | None = None, task_file: Path | N
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {sentence(error)}") from error
     raise ValueError(f"{path} has a setting that sbtrpo does not know: {sentence(unknown[0])}; correct or remove it")
+
+
+def toml_lines(table: Mapping[str, Any]) -> list[str]:
+    """Names and values; TOML has no null, so what is None is a comment.
+
+    >>> toml_lines({"beta": 0.75, "hidden": (64, 64), "a+b": None})
+    ['beta = 0.75', 'hidden = [64, 64]', '# "a+b" is not set']
+    """
+    keys = {name: name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name) for name in table}
+    return [f"# {keys[n]} is not set" if v is None else f"{keys[n]} = {_toml(v)}" for n, v in table.items()]
 
 
 def _toml(value: Any) -> str:

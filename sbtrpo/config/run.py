@@ -13,6 +13,9 @@ Faulted: TypeAlias = Literal["unsafe", "apart"]
 Engine: TypeAlias = Literal["auto", "cpu", "gpu", "gpu-on-cpu"]
 """What simulates the worlds."""
 
+Which: TypeAlias = Literal["last", "best"] | int
+"""A run's checkpoint, by its epoch or by what it is."""
+
 Activation: TypeAlias = Literal["tanh", "relu", "elu"]
 Network: TypeAlias = Literal["mlp", "cnn"]
 Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
@@ -62,6 +65,11 @@ class RunSettings:
     normalise_observations: bool = True
     """Whether observations are normalised by their running mean and deviation; a cnn's pixels go from their bounds to
     [-1, 1] instead. Without, networks see what the environment gives."""
+    init_from: str | None = None
+    """Begin with the policy of a run's folder or of a file that `sbtrpo export --format policy` wrote, and with the
+    critics there where they fit. The run keeps a copy."""
+    init_which: Which = setting("last", least=0, operational=True)  # the policy itself tells runs apart
+    """With which checkpoint of that run: last, best, or an epoch's number."""
     fidelity: Fidelity = "paper"
     """paper: quirks of the published code as they are; corrected: without them. Each is also a setting by itself."""
     engine: Engine = setting("auto", operational=True)

@@ -228,13 +228,8 @@ def _of_type(name: str, value: Any, hint: Any) -> Any:
     literals = [
         choice for option in options if typing.get_origin(option) is Literal for choice in typing.get_args(option)
     ]
-    if literals:
-        if value in literals:
-            return value
-        choices = [str(choice) for choice in literals]
-        near = difflib.get_close_matches(str(value), choices, n=1)
-        advice = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}{advice}")
+    if literals and value in literals:
+        return value
     if type(value) in options and value == value:
         return value
     if int in options and isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -249,6 +244,12 @@ def _of_type(name: str, value: Any, hint: Any) -> Any:
             return tuple(_of_type(name, item, items[0]) for item in value)
         except ValueError:
             pass
+    if literals:
+        choices = [str(choice) for choice in literals]
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        advice = f"; did you mean {near[0]}?" if near else ""
+        number = f" or {_WORDS[int]}" if int in options else ""
+        raise ValueError(f"{name} must be one of {', '.join(choices)}{number}, got {value!r}{advice}")
     many = f"a list of {_WORDS[items[0]].removeprefix('a ')}s" if items else ""
     plain = _WORDS.get(options[0], "")
     raise ValueError(f"{name} must be {' or '.join(filter(None, (plain, many)))}, got {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 f"total_steps ({self.total_steps}) must hold at least one epoch of {self.steps_per_epoch} steps"
             )
+        if self.init_which != "last" and self.init_from is None:
+            raise ValueError("init_which names a checkpoint of the run in init_from; give that, too")
         if self.patience and not self.evaluate_every:
             raise ValueError("patience counts evaluations, and there are none; give evaluate_every, too, such as 25")
         for name in (name for name, value in self.settings().items() if value == ()):
@@ -103,12 +106,19 @@ class TrainConfig(RunSettings):
         """The settings that shape what the run computes, but for the seed; files count by their content."""
         entry = catalogue.method(self.algo)
         rules = {name: item.rule for name, item in all_settings(entry).items()}
-        identities = {"task": self.task_entry.identity, "algo": entry.identity}
+        identities = {"task": self.task_entry.identity, "algo": entry.identity, "init_from": self._start()}
         return {
             name: value
             for name, value in {**self.settings(), **identities}.items()
             if not rules[name].operational and self._takes_effect(rules[name].needs)
         }
+
+    def _start(self) -> str | None:
+        """What tells the policy that the run begins with from others."""
+        if self.init_from is None:
+            return None
+        policies = importlib.import_module("sbtrpo.runs.policy_file")  # here: what reads policies knows settings
+        return str(policies.identity_of(self.init_from, self.init_which))
 
     def _takes_effect(self, needs: Needs | None) -> bool:
         """Whether settings with this need shape what the run computes."""
@@ -121,15 +131,20 @@ class TrainConfig(RunSettings):
 
     def notes(self) -> list[str]:
         """What a user may not expect of these settings."""
-        trained = self.epochs * self.steps_per_epoch
-        if trained == self.total_steps:
-            return []
-        epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {self.steps_per_epoch:,}"
-        return [f"of total_steps, {self.total_steps:,}, the run takes {trained:,}: {epochs}"]
+        notes = []
+        if self.init_from is not None and self.initial_log_std != RunSettings.initial_log_std:
+            notes.append("initial_log_std changes nothing where a run begins with the policy of init_from")
+        if (trained := self.epochs * self.steps_per_epoch) != self.total_steps:
+            epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {self.steps_per_epoch:,}"
+            notes.append(f"of total_steps, {self.total_steps:,}, the run takes {trained:,}: {epochs}")
+        return notes
 
     def digest(self) -> str:
         """Eight letters that tell runs with other settings apart, the seed aside."""
-        return hashlib.sha256(json.dumps(self.in_effect(), sort_keys=True).encode()).hexdigest()[:8]
+        effective = self.in_effect()
+        if effective["init_from"] is None:
+            del effective["init_from"]  # folders had their names before there was such a setting
+        return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def all_settings(entry: catalogue.Entry) -> dict[str, Declared]:

@@ -37,10 +37,12 @@ from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import collector_class, keeping_torch, place
 from sbtrpo.learning.recorder import Recorder, checkpoints_of
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
+from sbtrpo.learning.start import start_of, take_over
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import check_form, fitting
-from sbtrpo.runs.folder import METHOD_FILE, TASK_FILE, RunFolder, default_path
+from sbtrpo.runs.folder import METHOD_FILE, START_FILE, TASK_FILE, RunFolder, default_path
+from sbtrpo.runs.policy_file import StoredPolicy
 
 SKIPS_TO_STOP = 10
 
@@ -99,6 +101,10 @@ class Trainer:
         self.critics: Critics | None = None
         if heads:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device, design=design)
+        self.start = start_of(config)
+        """What the run begins with; None where it begins anew."""
+        self.beginning = "" if self.start is None else take_over(self.start, config, self.policy, self.critics)
+        self._identities = _identities(config, self.start)  # files may change while the run goes on
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
         self.collector = collector_class(pool)(
@@ -271,7 +277,7 @@ class Trainer:
         """All that the next epoch depends on."""
         return {
             "config": {name: _plain(value) for name, value in self.config.settings().items()},
-            "identities": _identities(self.config),
+            "identities": self._identities,
             "policy": self.policy.state_dict(),
             "critics": None if self.critics is None else self.critics.state_dict(),
             "method": self.method.state_dict(),
@@ -315,6 +321,7 @@ def train(
     quiet: bool = False,
     wandb: bool = False,
     callbacks: Callback | Iterable[Callback] = (),
+    init_from: str | Path | None = None,
 ) -> Path:
     """Train a policy; returns the run's folder.
 
@@ -324,6 +331,7 @@ def train(
         quiet: show nothing.
         wandb: also log to Weights & Biases.
         callbacks: an object of `sbtrpo.Callback`, or several, told what happens; they may stop the run.
+        init_from: begin with the policy of this run's folder or file, as the setting of that name does.
 
     >>> import tempfile
     >>> config = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400)
@@ -331,10 +339,13 @@ def train(
     >>> sorted(path.name for path in run.iterdir())[:4]
     ['checkpoints', 'config.toml', 'curves.png', 'episodes.parquet']
     """
+    if init_from is not None:
+        config = config.replace(init_from=str(init_from))
     path = Path(out) if out is not None else default_path(config)
     listening, trainer = check_callbacks(callbacks), Trainer(config)
-    with RunFolder.create(path, config, wandb=wandb) as folder:
-        return _run(trainer, folder, quiet, listening)
+    start = None if trainer.start is None else trainer.start.content
+    with RunFolder.create(path, config, wandb=wandb, start=start) as folder:
+        return _run(trainer, folder, quiet, listening, filter(None, [trainer.beginning]))
 
 
 @keeping_torch()
@@ -404,8 +415,8 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder, config: TrainConf
             " or train anew in another folder"
         )
     now = _identities(folder.config)
-    for name, file in (("task", TASK_FILE), ("algo", METHOD_FILE)):
-        if state.get("identities", now)[name] != now[name]:  # earlier versions did not keep them
+    for name, file in (("task", TASK_FILE), ("algo", METHOD_FILE), ("init_from", START_FILE)):
+        if state.get("identities", now).get(name) != now.get(name):  # earlier versions did not keep them
             raise UserError(
                 f"{folder.path / file} was edited since the run's checkpoint; put it back, or train anew in another"
                 " folder"
@@ -418,18 +429,19 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder, config: TrainConf
     return trainer
 
 
-def _identities(config: TrainConfig) -> dict[str, str]:
-    """What task and method are, whatever files they come from."""
-    effective = config.in_effect()
-    return {name: str(effective[name]) for name in ("task", "algo")}
+def _identities(config: TrainConfig, start: StoredPolicy | None = None) -> dict[str, str]:
+    """What task, method and the policy at first are, whatever files they come from."""
+    effective = config.in_effect() | ({} if start is None else {"init_from": start.identity})
+    return {name: str(effective[name]) for name in ("task", "algo", "init_from") if effective[name] is not None}
 
 
 def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
     """Settings that shape what a run computes and are not those of its checkpoint, in words.
 
-    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name.
+    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name,
+    and so is the policy that the run began with.
     """
-    names = {"seed", *config.in_effect()} - {"total_steps"}
+    names = {"seed", *config.in_effect()} - {"total_steps", "init_from"}
     now = {name: _plain(value) for name, value in config.settings().items() if name in names}
     for name in ("task", "algo"):
         if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):

@@ -10,12 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from sbtrpo.config.run import Which
 from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, get_spec, make_pool
 from sbtrpo.envs.arrays import to_numpy
@@ -30,7 +31,6 @@ from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.actors import Actor
 from sbtrpo.runs.evaluation import Subject, acting, subject
 
-Which: TypeAlias = Literal["last", "best"] | int
 FrameProgress: TypeAlias = Callable[[int, int], None]
 """Called with the number of frames done and the number of all frames."""
 

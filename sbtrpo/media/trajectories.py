@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from sbtrpo.config.run import Which
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.spec import NavigationSpec, VelocitySpec
@@ -47,10 +48,10 @@ from sbtrpo.envs.view.topdown import (
     within,
 )
 from sbtrpo.files import check_writable, naming
-from sbtrpo.media.recording import Which, first_episodes
+from sbtrpo.media.recording import first_episodes
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.evaluation import load_policy
-from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.actors import Actor
+from sbtrpo.runs.evaluation import subject
 
 COLUMNS, ROWS, NARROWEST = 6, 4, 2
 """Panels on both sides together, and the fewest columns of a side: its heading needs that width."""
@@ -120,27 +121,31 @@ def draw_trajectories(
     out: str | Path | None = None,
     deterministic: bool = False,
     which: Which = "last",
+    task: str | None = None,
 ) -> Path:
-    """Play episodes of a run's policy and draw them; returns the picture's path.
+    """Play episodes of a policy and draw them; returns the picture's path.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or another policy that `evaluate` takes.
         episodes: how many; the headings count all of them, and at most 24 have a panel.
         seed: seeds the layouts and the policy's noise.
-        out: the picture's file name, which ends in .png; by default `trajectories.png` in the run's folder.
+        out: the picture's file name, which ends in .png; by default `trajectories.png` in the run's folder, or
+            beside the policy's file.
         deterministic: act by the policy's mean.
         which: the last checkpoint, the best one, or that of a given epoch.
+        task: where to play; the run's, or the one that the file names, if left out.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    target = Path(out) if out is not None else Path(run) / "trajectories.png"
+    beside = Path(run) / "trajectories.png" if Path(run).is_dir() else Path(run).with_suffix(".png")
+    target = Path(out) if out is not None else beside
     if target.suffix.lower() != ".png":
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
     check_writable(target)
-    config = RunFolder.open(run).config
-    played = play_episodes(load_policy(run, which), config.task, episodes, seed, deterministic)
+    tried = subject(run, which, task)
+    played = play_episodes(tried.load(None), tried.config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
-    figure = trajectories_figure(played, f"{played.task}: {config.label}, seed {config.seed}, {how}")
+    figure = trajectories_figure(played, f"{played.task}: {tried.name}, {how}")
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     with naming(target):
@@ -148,7 +153,7 @@ def draw_trajectories(
     return target
 
 
-def play_episodes(policy: Policy, task: str, episodes: int, seed: int, deterministic: bool) -> PlayedEpisodes:
+def play_episodes(policy: Policy | Actor, task: str, episodes: int, seed: int, deterministic: bool) -> PlayedEpisodes:
     """Play one episode in each of `episodes` worlds."""
     pool = make_pool(task, episodes, seed)
     pool.reset(seed)

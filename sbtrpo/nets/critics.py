@@ -140,13 +140,17 @@ class Critics:
                     self.step()
         return torch.from_numpy(to_numpy(squares / len(x))).float(), norm
 
+    def set(self, theta: Any) -> None:
+        """Take over the weights of others, as `state_dict` has them; Adam stays as it is."""
+        self.stack.theta[:] = self.form.array(theta)
+
     def state_dict(self) -> dict[str, Any]:
         """Weights and Adam's state, as NumPy arrays in either form."""
         return {"params": to_numpy(self.stack.theta).copy(), **self._adam.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        self.stack.theta[:] = self.form.array(state["params"])
+        self.set(state["params"])
         self._adam.load_state_dict(state)
 
 

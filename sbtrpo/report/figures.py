@@ -1,4 +1,4 @@
-"""Figures over the course of training: curves of every task, relapses on Car Circle, and long runs."""
+"""Figures over the course of training: curves of every task, what holds, relapses on Car Circle, and long runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import FAINT, grid, legend, line_style, literal, sheet, steps_axis, tidy
 from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals, trailing_mean
-from sbtrpo.report.style import BLUE, GREY, VERMILLION
+from sbtrpo.report.style import BLUE, GREY, VERMILLION, look, paler
 from sbtrpo.report.tables import Missing
 from sbtrpo.report.variants import Variant
 
@@ -71,6 +71,52 @@ def _finish(axes: Axes, metric: str, longest: float, lowest: bool) -> None:
         axes.set_ylim(-0.02, 1.02)
     elif metric == "cost":
         axes.set_ylim(bottom=0)
+
+
+# ---- what holds ------------------------------------------------------------------------------------------------------
+
+
+def what_holds(runs: Runs, task: str) -> Figure:
+    """How much of what updates promise from half of the worlds holds in the others, for reward and for each cost.
+
+    Trailing means over ten measurements, as mean over seeds with a band of one deviation. Variants of a method go from
+    pale to the method's colour.
+    """
+    metrics = {m: title for m, title in runs.holding.items() if any(r.has(m) for r in runs.usual if r.task == task)}
+    variants = [v for v in runs.variants if any(run.has(m) for run in runs.of(task, v) for m in metrics)]
+    if not variants:
+        raise Missing("no run has measured it")
+    rows = (len(metrics) + 1) // 2
+    figure = sheet(10, 1 + 3.2 * rows)
+    axes = [axis for row in grid(figure, rows, 2, sharex=True, sharey=True) for axis in row]
+    longest, shares = max(run.steps for v in variants for run in runs.of(task, v)), _shares(variants)
+    for axis, (metric, title) in zip(axes, metrics.items(), strict=False):
+        for variant in variants:
+            published = line_style(Variant(variant.algo))
+            style = {**published, "color": paler(look(variant).colour, shares[variant])}
+            _curve(axis, runs.of(task, variant), metric, longest, style, variant.title)
+        for promise in (0, 1):
+            axis.axhline(promise, color=FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=2)
+        _, label = steps_axis(axis, longest)
+        tidy(axis, title, x=label)
+    low, high = axes[0].get_ylim()
+    axes[0].set_ylim(max(low, -1), min(high, 1.5))  # the first measurements may be anywhere
+    for axis in axes[len(metrics) :]:
+        axis.remove()
+    words = "share of the change that half of the worlds promise which holds in the other half; 0: noise, 1: all of it"
+    figure.suptitle(literal(f"{task}\n{words}"), fontsize=11)
+    legend(figure, axes[0], columns=4)
+    return figure
+
+
+def _shares(variants: Sequence[Variant]) -> dict[Variant, float]:
+    """How much of its method's colour each variant has: the last one all of it."""
+    methods = [variant.algo for variant in variants]
+    shares: dict[Variant, float] = {}
+    for k, variant in enumerate(variants):
+        behind = methods[k + 1 :].count(variant.algo)
+        shares[variant] = 1 - 0.7 * behind / methods.count(variant.algo)
+    return shares
 
 
 # ---- Car Circle ------------------------------------------------------------------------------------------------------

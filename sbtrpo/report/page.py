@@ -259,7 +259,7 @@ def metric_titles(runs: Runs) -> dict[str, str]:
         titles |= {cost: f"cost: {name}", safety: f"safety: {name}"}
     if runs.evaluated:
         titles |= {f"{FRESH}{metric}": f"{paper.TITLES[metric]}, fresh worlds" for metric in paper.METRICS}
-    return titles
+    return titles | runs.holding
 
 
 def _curves(runs: Runs, task: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import pyarrow
 from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
-from sbtrpo.benchmark.columns import FRESH, constraint_metrics, constraint_names
+from sbtrpo.benchmark.columns import FRESH, HOLDS, constraint_metrics, constraint_names
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import sentence
 from sbtrpo.report import paper
@@ -51,6 +51,8 @@ LAST_EPOCHS = 20
 LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""
 IDENTITY = "run"
+MEASUREMENTS = 10
+"""Over so many the trailing mean of what is not measured in every epoch is taken."""
 NOT_DEFAULT = "not the default: "
 """How notes on settings begin."""
 
@@ -160,6 +162,13 @@ class Runs:
         return [name for name in names if any(run.has(*constraint_metrics(name)) for run in self.usual)]
 
     @functools.cached_property
+    def holding(self) -> dict[str, str]:
+        """The columns that tell how much of what updates promise holds in other worlds, and what they are called."""
+        signals = {"r": "reward", "c": "cost", **{name: name for name in self.constraints}}
+        known = {f"{HOLDS}{signal}": f"share that holds: {title}" for signal, title in signals.items()}
+        return {name: title for name, title in known.items() if any(run.has(name) for run in self.usual)}
+
+    @functools.cached_property
     def _groups(self) -> dict[tuple[str, Variant], list[Run]]:
         groups: dict[tuple[str, Variant], list[Run]] = {}
         for run in self.usual:
@@ -226,7 +235,10 @@ class Runs:
         return [f"{', '.join(tasks)}: {words}" for words, tasks in self.misleading.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
-        """The mean over seeds of the trailing means over `window` epochs; of evaluations on fresh worlds the last."""
+        """The mean over seeds of the trailing means over `window` epochs.
+
+        Of evaluations on fresh worlds it is the last one, and of what is measured now and then the mean of the last.
+        """
         return curve(self.of(task, variant), metric, window)
 
 
@@ -434,7 +446,10 @@ def curve(runs: Sequence[Run], metric: str, window: int = SMOOTHING) -> Curve | 
     values = np.full((len(known), len(steps)), np.nan)
     for row, run in zip(values, known, strict=True):
         values_of = run.column(metric)
-        smooth = values_of if metric.startswith(FRESH) else trailing_mean(values_of, window)
+        if metric.startswith(HOLDS):
+            smooth = _now_and_then(values_of)
+        else:
+            smooth = values_of if metric.startswith(FRESH) else trailing_mean(values_of, window)
         row[np.searchsorted(steps, run.columns["steps"])] = smooth
     finite = np.isfinite(values)
     count = finite.sum(axis=0)
@@ -454,6 +469,17 @@ def trailing_mean(values: Floats, window: int = SMOOTHING) -> Floats:
     counts = np.cumsum(finite)
     sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
     return _ratio(sums, counts)
+
+
+def _now_and_then(values: Floats) -> Floats:
+    """The mean of the last measurements, which holds until the next one.
+
+    >>> _now_and_then(np.array([np.nan, 1.0, np.nan, 3.0, np.nan])).tolist()
+    [nan, 1.0, 1.0, 2.0, 2.0]
+    """
+    measured, means = np.isfinite(values), np.full(len(values), np.nan)
+    means[measured] = trailing_mean(values[measured], MEASUREMENTS)
+    return _held(means)
 
 
 def _ratio(sums: Floats, counts: NDArray[np.int_]) -> Floats:

@@ -74,5 +74,14 @@ def _look_of_another(name: str) -> Look:
     return looks[zlib.crc32(name.encode()) % len(looks)]
 
 
+def paler(colour: str, share: float) -> str:
+    """A colour of which this share is left, the rest is white.
+
+    >>> paler("#D55E00", 1.0), paler("#000000", 0.0)
+    ('#D55E00', '#FFFFFF')
+    """
+    return "#" + "".join(f"{round(255 + share * (int(colour[k : k + 2], 16) - 255)):02X}" for k in (1, 3, 5))
+
+
 def _darker(colour: str) -> str:
     return "#" + "".join(f"{int(colour[k : k + 2], 16) * 5 // 8:02X}" for k in (1, 3, 5))

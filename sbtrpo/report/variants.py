@@ -102,7 +102,7 @@ def not_default(task: str, name: str, given: Mapping[str, Any]) -> tuple[str, di
 
     Of a method of the user's only the defaults that every run has are known: what else it sets counts as differing.
     """
-    algo = _catalogue_name(name)
+    algo = catalogue_name(name)
     if algo in _CRITICS.values():
         algo = _CRITICS.get(given.get("advantage", usual_settings(task, algo)["advantage"]), "sb-trpo")
     usual = usual_settings(task, algo, given.get("fidelity", "paper"))
@@ -149,7 +149,7 @@ def method_title(algo: str) -> str:
     return algo if entry is None else entry.title
 
 
-def _catalogue_name(name: str) -> str:
+def catalogue_name(name: str) -> str:
     """The catalogue's name of a method that a table names; a table never makes this program load a user's code."""
     if ":" in name:
         return name

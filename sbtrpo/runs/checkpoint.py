@@ -84,7 +84,7 @@ def save(folder: Path, state: Mapping[Any, Any], guard: Guard = unguarded) -> Pa
     """
     folder = Path(folder)
     arrays: Arrays = {}
-    structure = _encode(state, "", arrays)
+    structure = encode(state, "", arrays)
     tensor_bytes = safetensors.numpy.save(arrays)
     description = {
         "version": VERSION,
@@ -113,7 +113,7 @@ def load(folder: Path) -> dict[str, Any]:
     if _digest(tensor_bytes) != arrays_sha256:
         raise _damaged(folder, f"{ARRAYS} is not what was written, its SHA-256 differs")
     try:
-        state = _decode(structure, safetensors.numpy.load(tensor_bytes))
+        state = decode(structure, safetensors.numpy.load(tensor_bytes))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError) as error:
         # The digests were right, so another program wrote this file.
         raise _damaged(folder, f"{STRUCTURE} and {ARRAYS} do not fit together ({repr(error)[:200]})") from error
@@ -172,7 +172,8 @@ def _json(value: Any) -> bytes:
 # Plain values are stored as they are. A type that JSON lacks becomes an object with one key that begins with $.
 
 
-def _encode(value: Any, path: str, arrays: Arrays) -> Any:
+def encode(value: Any, path: str, arrays: Arrays) -> Any:
+    """A state as JSON says it; its arrays are added to `arrays`, under names that begin with `path`."""
     if isinstance(value, torch.Tensor):
         return _encode_tensor(value, path, arrays)
     if isinstance(value, np.ndarray):
@@ -182,7 +183,7 @@ def _encode(value: Any, path: str, arrays: Arrays) -> Any:
     if isinstance(value, Mapping):
         return _encode_mapping(value, path, arrays)
     if type(value) in (list, tuple):
-        items = [_encode(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
+        items = [encode(item, f"{path}/{i}", arrays) for i, item in enumerate(value)]
         return items if isinstance(value, list) else {"$tuple": items}
     if type(value) is float and not math.isfinite(value):
         return {"$float": repr(value)}
@@ -198,7 +199,7 @@ def _encode_mapping(value: Mapping[Any, Any], path: str, arrays: Arrays) -> Any:
     for key in value:
         if type(key) not in (str, int):
             raise TypeError(f"keys of a checkpoint are str or int, got {key!r} at {path or 'its root'}")
-    items = [(key, _encode(item, f"{path}/{key}", arrays)) for key, item in value.items()]
+    items = [(key, encode(item, f"{path}/{key}", arrays)) for key, item in value.items()]
     if all(isinstance(key, str) and not key.startswith("$") for key in value):
         return dict(items)
     return {"$dict": [list(item) for item in items]}  # JSON has only string keys: 0 would come back as "0"
@@ -225,16 +226,17 @@ def _store(value: NDArray[Any], path: str, arrays: Arrays) -> str:
     return name
 
 
-def _decode(value: Any, arrays: Arrays) -> Any:
+def decode(value: Any, arrays: Arrays) -> Any:
+    """The state that `encode` was given."""
     if isinstance(value, list):
-        return [_decode(item, arrays) for item in value]
+        return [decode(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1:
         key, content = next(iter(value.items()))
         if key.startswith("$"):
             return _DECODERS[key](content, arrays)
-    return {key: _decode(item, arrays) for key, item in value.items()}
+    return {key: decode(item, arrays) for key, item in value.items()}
 
 
 _DECODERS: dict[str, Callable[[Any, Arrays], Any]] = {
@@ -242,9 +244,9 @@ _DECODERS: dict[str, Callable[[Any, Arrays], Any]] = {
     "$scalar": lambda name, arrays: arrays[name][()],
     "$torch": lambda name, arrays: torch.from_numpy(arrays[name].copy()),
     "$bfloat16": lambda name, arrays: torch.from_numpy(arrays[name].copy()).view(torch.bfloat16),
-    "$tuple": lambda items, arrays: tuple(_decode(item, arrays) for item in items),
+    "$tuple": lambda items, arrays: tuple(decode(item, arrays) for item in items),
     "$float": lambda text, arrays: float(text),
-    "$dict": lambda items, arrays: {key: _decode(item, arrays) for key, item in items},
+    "$dict": lambda items, arrays: {key: decode(item, arrays) for key, item in items},
 }
 
 
@@ -370,7 +372,7 @@ class CheckpointStore:
 def _score(path: Path) -> Merit | None:
     try:
         structure, _ = _read_structure(path)
-        return _as_merit(_decode(structure["score"], {}))
+        return _as_merit(decode(structure["score"], {}))
     except (DamagedCheckpoint, KeyError, TypeError, ValueError):
         return None
 

@@ -29,6 +29,7 @@ from sbtrpo.runs.actors import Actor, open_actor
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
+from sbtrpo.runs.policy_file import as_policy, is_policy_file, stored_policy
 
 CONSTRAINT = "constraint_"
 """What the columns of constraints begin with."""
@@ -81,6 +82,7 @@ class Evaluation:
     """The epoch of a run's checkpoint."""
     seed: int | None = None
     engine: str = "cpu"
+    safe_reward_std: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -109,7 +111,9 @@ class Evaluation:
 
 
 def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", device: str | None = None) -> Policy:
-    """The policy of a run's checkpoint, with the observation statistics it was trained with; on a device if named.
+    """The policy of a run's checkpoint, or of a policy's file, with the observation statistics it was trained with.
+
+    It is on a device if one is named.
 
     >>> import tempfile, numpy as np
     >>> from sbtrpo import TrainConfig, train
@@ -118,6 +122,10 @@ def load_policy(run: str | Path, which: Literal["last", "best"] | int = "last", 
     >>> policy.act(np.zeros((3, 2)), deterministic=True).shape
     (3, 2)
     """
+    if is_policy_file(run):
+        stored = stored_policy(run, which)
+        with as_policy(run):
+            return policy_from(stored.policy, stored.network, device)
     folder = RunFolder.open(run)
     _, state = CheckpointStore(folder.checkpoints).load(which)
     with fitting(folder.path):
@@ -174,7 +182,7 @@ def subject(
     task: str | None = None,
     env_kwargs: Mapping[str, Any] | Iterable[str] = (),
 ) -> Subject:
-    """A run's policy, one in an .onnx or TorchScript file, behind `module:policy`, or given as it is.
+    """A run's policy, one in a file (.safetensors, .onnx, TorchScript), behind `module:policy`, or given as it is.
 
     Args:
         policy: that.
@@ -189,6 +197,11 @@ def subject(
             raise ValueError(f"name the task that {actor.name} is to be tried on with --task")
         config = TrainConfig(task=chosen, env_kwargs=env_kwargs)
         return Subject(actor.name, config, actor.home, actor.stem, None, lambda _: actor)
+    if is_policy_file(policy):
+        config, path = stored_policy(policy, which).config(task, env_kwargs), Path(policy)
+        return Subject(
+            str(path), config, path.parent, path.stem, None, lambda device: load_policy(path, "last", device)
+        )
     folder = RunFolder.open(policy)
     config, epoch = folder.config, CheckpointStore(folder.checkpoints).epoch(which)
     name = f"{config.label}, seed {config.seed}"
@@ -225,9 +238,9 @@ def evaluate(
     Every world contributes the same number of its first episodes, so that short episodes do not count for more.
 
     Args:
-        policy: a run's folder; an exported .onnx or TorchScript file; `module:policy`; or a callable from observations
-            (N, observation size) to actions, or an object with Stable-Baselines3's `predict`. Loading TorchScript or a
-            module runs the code in it.
+        policy: a run's folder; an exported file, .safetensors, .onnx or TorchScript; `module:policy`; or a callable
+            from observations (N, observation size) to actions, or an object with Stable-Baselines3's `predict`. Loading
+            TorchScript or a module runs the code in it.
         episodes: how many.
         seed: of the layouts and of the policy's noise; take one that training did not use.
         deterministic: act by the policy's mean.
@@ -274,6 +287,7 @@ def evaluate_policy(
     names = [name for name in played if name.startswith(CONSTRAINT)]
     violated = np.any([played[name] > 0 for name in names or ["cost"]], axis=0)
     unsafe, counted, safe_returns = int(violated.sum()), len(violated), played["return"][~violated]
+    counting = played["return"] * ~violated
     return Evaluation(
         task=config.task_entry.label,
         episodes=episodes,
@@ -285,7 +299,8 @@ def evaluate_policy(
         safety_probability=1 - unsafe / counted,
         safety_probability_interval=wilson_interval(counted - unsafe, counted),
         violation_probability_upper=clopper_pearson_upper(unsafe, counted),
-        safe_reward=float((played["return"] * ~violated).mean()),
+        safe_reward=float(counting.mean()),
+        safe_reward_std=float(counting.std()),
         safe_episodes_reward=float(safe_returns.mean()) if len(safe_returns) else None,
         length=float(played["length"].mean()),
         faults=faults,

@@ -28,7 +28,7 @@ from sbtrpo.nets.images import KERNEL, PADDING, STRIDE, Image
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.actors import DESCRIPTION
 from sbtrpo.runs.evaluation import load_policy
-from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.policy_file import is_policy_file, stored_policy
 
 Format: TypeAlias = Literal["onnx", "torchscript"]
 SUFFIXES: dict[str, str] = {"onnx": ".onnx", "torchscript": ".pt"}
@@ -43,12 +43,12 @@ def export(
     deterministic: bool = True,
     which: Literal["last", "best"] | int = "last",
 ) -> Path:
-    """Write a run's policy as one file that can be used without this package; returns its path.
+    """Write a policy as one file that can be used without this package; returns its path.
 
     Args:
-        run: the run's folder.
+        run: the run's folder, or a policy's .safetensors file.
         format: `onnx` or `torchscript`.
-        out: where the file goes; by default `policy.onnx` or `policy.pt` in the run's folder.
+        out: where the file goes; by default `policy.onnx` or `policy.pt` in the run's folder, or beside the file.
         deterministic: act by the policy's mean; if False, the file has a second input, `noise`.
         which: the last checkpoint, the best one, or that of a given epoch.
 
@@ -64,10 +64,11 @@ def export(
     """
     if format not in SUFFIXES:
         raise ValueError(f"format must be onnx or torchscript, got {format!r}")
-    target = Path(out) if out is not None else Path(run) / f"policy{SUFFIXES[format]}"
+    beside = Path(run).with_suffix(SUFFIXES[format]) if is_policy_file(run) else Path(run) / f"policy{SUFFIXES[format]}"
+    target = Path(out) if out is not None else beside
     check_writable(target)
-    policy, config = load_policy(run, which), RunFolder.open(run).config
-    whose = {"task": config.task_entry.label, "algorithm": config.label, "checkpoint": str(which)}
+    policy, settings = load_policy(run, which), stored_policy(run, which).settings
+    whose = {"task": settings["task"], "algorithm": settings["algo"], "checkpoint": str(which)}
     about = describe(policy, deterministic) | whose
     write = to_onnx if format == "onnx" else to_torchscript
     content = write(policy, deterministic, about)

@@ -3,6 +3,7 @@
 config.toml       every setting; the run can be repeated from it
 task.toml         the task, where it came from a file: the run goes on with this copy
 method.py         likewise the method
+start.safetensors likewise the policy, where the run begins with one
 run.json          when, where and with which versions the run began
 metrics.csv       one row an epoch; the same run gives the same bytes, so no time stands in it
 timing.csv        one row an epoch: where the time went
@@ -17,16 +18,13 @@ claim-*.json      who writes to the folder, while someone does (see `sbtrpo.runs
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import math
-import platform
 import re
 import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,20 +33,22 @@ from numpy.typing import NDArray
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import edit_config, read_config, write_config
+from sbtrpo.config.run import Which
 from sbtrpo.config.tasks import is_task_file
 from sbtrpo.errors import UserError
 from sbtrpo.files import naming, remove, write_atomically
 from sbtrpo.runs.claims import CLAIMS, Claim
 from sbtrpo.runs.curves import curves_png
+from sbtrpo.runs.provenance import now, provenance
 from sbtrpo.runs.tables import Episodes, Table
-from sbtrpo.version import VERSION
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-TASK_FILE, METHOD_FILE, EPISODES = "task.toml", "method.py", "episodes.parquet"
+TASK_FILE, METHOD_FILE, START_FILE = "task.toml", "method.py", "start.safetensors"
+EPISODES = "episodes.parquet"
 EVALUATIONS = "evaluations.csv"
-_FIRST = ("config.toml", TASK_FILE, METHOD_FILE, "run.json", "summary.json", "wandb")
+_FIRST = ("config.toml", TASK_FILE, METHOD_FILE, START_FILE, "run.json", "summary.json", "wandb")
 """What is written before a session's first epoch."""
 _NO_FOLDER = re.compile(r"[. ]*|(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """What no folder is called, here or on Windows."""
@@ -81,8 +81,8 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method or task that came from a file is the folder's copy of it."""
-    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE))
+    """The settings in a run's folder; a method, task or policy that came from a file is the folder's copy of it."""
+    copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE, START_FILE))
     return read_config(path / "config.toml", *copies)
 
 
@@ -113,10 +113,18 @@ class RunFolder:
         self._wandb: Any = None
 
     @classmethod
-    def create(cls, path: str | Path, config: TrainConfig, resume: bool = False, wandb: bool = False) -> Self:
+    def create(
+        cls,
+        path: str | Path,
+        config: TrainConfig,
+        resume: bool = False,
+        wandb: bool = False,
+        start: bytes | None = None,
+    ) -> Self:
         """Make the folder of a new run; with `resume`, or go on in that of an earlier one with the same settings.
 
-        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs.
+        A run may be resumed with more or fewer `total_steps`, and with other settings of where and how it runs. The
+        policy that it begins with is `start`, or what the settings name.
         """
         folder = cls(path, config)
         path = folder.path
@@ -134,6 +142,8 @@ class RunFolder:
             source = method_file(config)
             if source is not None and not (path / METHOD_FILE).exists():
                 write_atomically(path / METHOD_FILE, source.read_bytes())
+            if config.init_from is not None and not (path / START_FILE).exists():
+                write_atomically(path / START_FILE, start or _start(config.init_from, config.init_which))
             write_config(path / "config.toml", config)
             folder._origin()
             if before.total_steps != config.total_steps:
@@ -268,7 +278,7 @@ class RunFolder:
             **({"lengths": self.lengths} if self.lengths else {}),
             **provenance(),
             "started": self._origin()["started"],
-            "finished": _now(),
+            "finished": now(),
             "duration_seconds": round(self.elapsed_seconds, 3),
             "sha256": {**self.digests(), **self._episodes.part_digests()},
         }
@@ -435,7 +445,7 @@ class RunFolder:
         """What run.json says; written by the first session."""
         path = self.path / "run.json"
         if not path.exists():
-            origin = {"id": uuid.uuid4().hex[:12], "started": _now(), **provenance()}
+            origin = {"id": uuid.uuid4().hex[:12], "started": now(), **provenance()}
             write_atomically(path, _strict_json(origin))
         try:
             content: dict[str, Any] = json.loads(path.read_bytes())
@@ -443,6 +453,12 @@ class RunFolder:
             return {**content, "id": content["id"], "started": content["started"], "engines": engines}
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise UserError(f"{path} is damaged ({error!r}); restore it from a copy, or delete it") from error
+
+
+def _start(place: str, which: Which) -> bytes:
+    from sbtrpo.runs.policy_file import stored_policy  # here: reading a run needs no torch
+
+    return stored_policy(place, which).content
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
@@ -464,25 +480,6 @@ def _tensorboard(folder: Path, first_step: int) -> SummaryWriter:
 
     resumed = folder.exists() and any(folder.iterdir())
     return SummaryWriter(str(folder), purge_step=first_step if resumed else None)
-
-
-# ---- provenance ------------------------------------------------------------------------------------------------------
-
-
-def provenance() -> dict[str, str]:
-    """The versions and the machine of this session."""
-    versions = {f"{name}_version": importlib.metadata.version(name) for name in ("torch", "mujoco", "numpy")}
-    return {
-        "sbtrpo_version": VERSION,
-        **versions,
-        "python_version": platform.python_version(),
-        "host": platform.node(),
-        "platform": platform.platform(),
-    }
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _strict_json(content: Any) -> bytes:

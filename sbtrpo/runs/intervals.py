@@ -1,4 +1,4 @@
-"""Intervals for probabilities that were estimated from counts."""
+"""Intervals: for probabilities that were estimated from counts, and for means."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ def clopper_pearson_upper(failures: int, n: int, confidence: float = 0.95) -> fl
     """
     _check_counts("failures", failures, n, confidence)
     return 1.0 if failures == n else float(betaincinv(failures + 1, n - failures, confidence))
+
+
+def mean_interval(mean: float, std: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a mean of `n` values with this standard deviation, where `n` is large enough for a normal one.
+
+    >>> low, high = mean_interval(10.0, 5.0, 100)
+    >>> round(low, 2), round(high, 2)
+    (9.02, 10.98)
+    """
+    half = float(ndtri((1 + confidence) / 2)) * std / float(np.sqrt(n))
+    return mean - half, mean + half
 
 
 def _check_counts(name: str, count: int, n: int, confidence: float) -> None:

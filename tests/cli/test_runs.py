@@ -14,7 +14,8 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.command import benchmark
 from sbtrpo.cli.app import main
 from sbtrpo.learning import training
-from sbtrpo.runs.folder import RunFolder, provenance
+from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.provenance import provenance
 
 TOY = TrainConfig(task="ToyCorridor-v0", num_envs=4, steps_per_epoch=200, total_steps=400, hidden=(8,))
 PLAN = """

@@ -27,7 +27,19 @@ def another(item: Declared, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, str):
-        words = ("corrected", "gae", "mc", "exact", "sum_over_dims", "apart", "cpu", "relu", "cnn", "orthogonal")
+        words = (
+            "corrected",
+            "gae",
+            "mc",
+            "exact",
+            "sum_over_dims",
+            "apart",
+            "cpu",
+            "relu",
+            "cnn",
+            "orthogonal",
+            "best",
+        )
         return next(word for word in words if word != value and _allowed(item, word))
     if isinstance(value, tuple):
         return (*value, value[0])
@@ -151,6 +163,9 @@ def test_families_differ_in_what_they_have() -> None:
             {"algo": "cpo", "beta": 0.5},
             "cpo has no setting beta; sb-trpo, sb-trpo_rcritic and sb-trpo_critic have it",
         ),
+        ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
+        ({"init_which": -1}, "init_which must be at least 0, got -1"),
+        ({"init_which": 3}, "init_which names a checkpoint of the run in init_from; give that, too"),
         ({"algo": "cpo", "sigma": 0.5}, "cpo has no setting sigma; appo has it"),
     ],
 )  # fmt: skip
@@ -195,7 +210,7 @@ def test_other_values_replace_some_and_none_takes_one_back() -> None:
 @every_method
 def test_every_setting_in_effect_makes_another_digest_and_no_other(algo: str) -> None:
     """A default that is written out, what does not shape the run and what has no effect all leave it as it is."""
-    config = TrainConfig(algo=algo, num_envs=1, evaluate_every=1)
+    config = TrainConfig(algo=algo, num_envs=1, evaluate_every=1, init_from="gone.safetensors")
     for name, item in all_settings(catalogue.method(algo)).items():
         value = config.get(name)
         assert config.replace(**{name: value}).digest() == config.digest()
@@ -209,7 +224,7 @@ def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
     where = {"engine", "device", "threads", "learner_threads"}
     operational = {*where, "env_timeout", "keep_last", "keep_every", "checkpoint_every", "halves_every"}
     evaluations = {"evaluate_every", "evaluate_episodes"}  # unless the run is to stop by them
-    assert left_out == {"seed", *operational, *evaluations}
+    assert left_out == {"seed", "init_which", *operational, *evaluations}  # the policy itself counts, not its name
 
 
 @pytest.mark.parametrize(

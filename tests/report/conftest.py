@@ -1,13 +1,14 @@
-"""One small report that many tests look at."""
+"""One small report that many tests look at, and a browser to look with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sbtrpo.report import Report, build
-from tests.report import samples
+from tests.report import browser, samples
 
 ALGOS = ["sb-trpo", "cpo", "c_trpo", "ppo_lag"]
 
@@ -23,3 +24,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         samples.table([samples.run(samples.NASTY, "sb-trpo", epochs=25), samples.run(samples.NASTY, "cpo", epochs=25)]),
     ]
     return build(samples.joined(tables), folder / "out", Path(folder / "films"))
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[browser.Page]:
+    """A tab of a browser, where there is one."""
+    pytest.importorskip("websockets", reason="websockets drives the browser")
+    if browser.executable() is None:
+        pytest.skip("there is no Chromium; Debian: apt-get install chromium")
+    with browser.chromium() as page_in_browser:
+        yield page_in_browser

@@ -81,6 +81,7 @@ def test_nothing_in_a_name_is_taken_for_mathematics() -> None:
         lambda runs: figures.car_circle(runs),
         lambda runs: figures.long_run(runs, BUTTON),
         lambda runs: figures.training_curves(runs, BUTTON),
+        lambda runs: figures.what_holds(runs, GOAL),
         lambda runs: histograms.angles(runs, "reward"),
         lambda runs: histograms.angles(runs, "cost"),
         lambda runs: histograms.model_errors(runs),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +109,6 @@ def test_a_method_that_never_ran_as_published_competes_with_what_it_has() -> Non
     rows = [("sb-trpo", {"beta": 0.6}), ("cpo", {}), ("cpo", {"cost_limit": 15.0}), ("rcpo", {"cost_limit": 15.0})]
     runs = read_runs(samples.table([samples.run(task, algo, epochs=2, **settings) for algo, settings in rows]))
     assert [variant.title for variant in page.rivals(runs)] == ["SB-TRPO, β = 0.6", "CPO"]
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[browser.Page]:
-    pytest.importorskip("websockets", reason="websockets drives the browser")
-    if browser.executable() is None:
-        pytest.skip("there is no Chromium; Debian: apt-get install chromium")
-    with browser.chromium() as page_in_browser:
-        yield page_in_browser
 
 
 def test_it_loads_without_complaint_and_is_no_wider_than_the_screen(

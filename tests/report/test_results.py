@@ -10,6 +10,7 @@ import pytest
 from sbtrpo.benchmark.collect import overall, read_table
 from sbtrpo.benchmark.plan import PLANS
 from sbtrpo.cli import app as cli
+from sbtrpo.report.results import RESULTS
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("results") / "report"
-    assert cli.main(["report", str(ROOT / "results" / "circle_hopper.parquet"), "--out", str(out)]) == 0
+    assert cli.main(["report", str(RESULTS / "circle_hopper.parquet"), "--out", str(out)]) == 0
     assert (out / "index.html").stat().st_size > 100_000
     return out / "tables"
 
@@ -31,8 +32,8 @@ def test_the_documented_tables_are_those_of_the_committed_runs(tables: Path, nam
 
 
 def test_the_committed_table_over_tasks_is_that_of_the_committed_runs(tables: Path) -> None:
-    committed = pyarrow.csv.read_csv(ROOT / "results" / "circle_hopper-overall.csv").to_pylist()
-    rows = overall(read_table(ROOT / "results" / "circle_hopper.parquet")).to_pylist()
+    committed = pyarrow.csv.read_csv(RESULTS / "circle_hopper-overall.csv").to_pylist()
+    rows = overall(read_table(RESULTS / "circle_hopper.parquet")).to_pylist()
     assert [row["algo"] for row in committed] == [row["algo"] for row in rows]
     numbers = [name for name, value in rows[0].items() if isinstance(value, float) and "iqm" in name]
     assert len(numbers) == 6

@@ -15,8 +15,11 @@ from sbtrpo.benchmark.collect import collect, final, read_table
 from sbtrpo.benchmark.command import benchmark
 from sbtrpo.benchmark.plan import Plan, run_path
 from sbtrpo.cli import app as cli
+from sbtrpo.learning.training import Trainer
 from sbtrpo.report.runs import read_runs
-from sbtrpo.runs.folder import RunFolder, provenance
+from sbtrpo.runs.card import export_policy
+from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.provenance import provenance
 
 OLD = Path(__file__).parents[1] / "data" / "old_runs"
 SB_TRPO, PPO_LAG = "ToyCorridor-v0/sb-trpo/seed0-54955db8", "ToyCorridor-v0/ppo_lag/seed0-9bc0b5d5"
@@ -119,3 +122,14 @@ def test_old_runs_are_collected_and_reported(runs: Path, tmp_path: Path) -> None
         out = tmp_path / f"report of {source.name}"
         assert cli.main(["report", str(source), "--out", str(out)]) == 0
         assert "PPO-Lag, limit 5" in (out / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_a_run_begins_with_the_policy_of_an_old_one(name: str, tmp_path: Path) -> None:
+    file, _ = export_policy(OLD / "runs" / name, tmp_path / "policy", episodes=4)
+    assert sbtrpo.evaluate(file, 6).reward == sbtrpo.evaluate(OLD / "runs" / name, 6).reward
+    begun = Trainer(RunFolder.open(OLD / "runs" / name).config.replace(init_from=str(file)))
+    assert begun.start is not None
+    assert ("critics" in begun.beginning) == (begun.start.critics is not None)
+    for ours, theirs in zip(begun.policy.params, sbtrpo.load_policy(OLD / "runs" / name).params, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

@@ -1,0 +1,26 @@
+"""When and where a run takes place, and with which versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from datetime import UTC, datetime
+
+from sbtrpo.version import VERSION
+
+
+def provenance() -> dict[str, str]:
+    """The versions and the machine of this session."""
+    versions = {f"{name}_version": importlib.metadata.version(name) for name in ("torch", "mujoco", "numpy")}
+    return {
+        "sbtrpo_version": VERSION,
+        **versions,
+        "python_version": platform.python_version(),
+        "host": platform.node(),
+        "platform": platform.platform(),
+    }
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
