@@ -21,7 +21,6 @@ from sbtrpo.benchmark.states import LOG, is_done
 from sbtrpo.cli.app import main
 from sbtrpo.envs.foreign.pool import episode_seed
 from sbtrpo.errors import UserError
-from sbtrpo.files import remove
 from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
@@ -208,77 +207,6 @@ def test_what_a_callback_raises_is_raised_and_its_epoch_comes_again(plain: Path,
     sbtrpo.resume(tmp_path / "run", quiet=True, callbacks=[listener])
     assert listener.heard[0] == ("start", 2)
     assert content(tmp_path / "run", "metrics.csv") == content(plain, "metrics.csv")
-
-
-# ---- a run that is refused -------------------------------------------------------------------------------------------
-
-
-class Refuses(Callback):
-    """Wants no run of its folder."""
-
-    def on_start(self, run: Run) -> None:
-        assert (run.path / "config.toml").exists()
-        raise UserError("not this one")
-
-
-@pytest.mark.parametrize("there", [False, True], ids=["a new folder", "an empty one"])
-def test_a_run_that_a_callback_refuses_leaves_nothing_behind(there: bool, plain: Path, tmp_path: Path) -> None:
-    example = Path(__file__).parents[2] / "examples" / "own_method.py"
-    run = tmp_path / "run"
-    if there:
-        run.mkdir()
-    for config in (TOY, TOY.replace(algo=f"{example}:WaryTRPO")):
-        with pytest.raises(UserError, match="not this one"):
-            sbtrpo.train(config, run, quiet=True, callbacks=Refuses())
-        assert run.exists() == there
-        assert not there or not list(run.iterdir())
-    sbtrpo.train(TOY, run, quiet=True)
-    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
-
-
-def test_a_run_that_is_refused_leaves_no_folders_above_it_but_what_others_put_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Writes(Callback):
-        def on_start(self, run: Run) -> None:
-            (run.path / "mine.txt").write_text("of a callback")
-
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="not this one"):
-        sbtrpo.train(TOY, quiet=True, callbacks=Refuses())
-    assert not list(tmp_path.iterdir())
-    with pytest.raises(UserError, match="not this one"):
-        sbtrpo.train(TOY, "runs/run", quiet=True, callbacks=[Writes(), Refuses()])
-    assert [path.name for path in tmp_path.rglob("*")] == ["runs", "run", "mine.txt"]
-    with pytest.raises(FileExistsError, match="run exists and is not empty; choose another --out"):
-        sbtrpo.train(TOY, "runs/run", quiet=True)
-
-
-def test_a_kill_while_a_refusal_is_taken_back_leaves_a_run(
-    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(file: Path) -> None:
-        if file.name == "run.json":
-            signal.default_int_handler(signal.SIGINT, None)
-        remove(file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("sbtrpo.runs.folder.remove", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            sbtrpo.train(TOY, tmp_path / "run", quiet=True, callbacks=Refuses())
-    sbtrpo.resume(tmp_path / "run", quiet=True)
-    assert content(tmp_path / "run", "metrics.csv") == content(plain, "metrics.csv")
-
-
-def test_a_run_that_a_callback_refuses_to_go_on_with_stays_as_it_is(plain: Path, tmp_path: Path) -> None:
-    run = sbtrpo.train(TOY.replace(total_steps=400), tmp_path / "run", quiet=True)
-    before = {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()}
-    with pytest.raises(UserError, match="set evaluate_every, such as 25"):
-        sbtrpo.resume(run, quiet=True, total_steps=1_200, callbacks=EarlyStopping(3))
-    assert {path: path.read_bytes() for path in sorted(run.rglob("*")) if path.is_file()} == before
-    assert RunFolder.open(run).is_finished
-    sbtrpo.resume(run, quiet=True, total_steps=1_200)
-    assert content(run, "metrics.csv") == content(plain, "metrics.csv")
 
 
 # ---- evaluations -----------------------------------------------------------------------------------------------------
