@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +162,6 @@ def test_curves_of_constraints_are_as_short_as_the_others() -> None:
 def test_without_several_constraints_the_page_has_the_four_metrics() -> None:
     runs = read_runs(samples.table([samples.run(GOAL, "cpo", epochs=3)]))
     assert list(page.metric_titles(runs)) == ["safe_reward", "safety_probability", "reward", "cost"]
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[browser.Page]:
-    pytest.importorskip("websockets", reason="websockets drives the browser")
-    if browser.executable() is None:
-        pytest.skip("there is no Chromium; Debian: apt-get install chromium")
-    with browser.chromium() as page_in_browser:
-        yield page_in_browser
 
 
 def test_a_reader_switches_to_a_constraint(tab: browser.Page, tmp_path: Path) -> None:
