@@ -130,12 +130,19 @@ class Actor:
         return within.reshape(worlds, -1)
 
 
+def no_policy(policy: str | Path) -> UserError:
+    """What is told of a policy that is not there."""
+    return UserError(f"there is no {policy}; name a run's folder, an exported policy, or module:policy")
+
+
 def open_actor(policy: Any) -> Actor | None:
     """The policy in a file, behind a name or given as it is; None of what must be a run's folder."""
     if not isinstance(policy, str | Path):
         return _of_object(type(policy).__name__, policy)
     path = Path(policy)
     if not path.is_dir():
+        if path.suffix.lower() in (*ONNX, *TORCHSCRIPT) and not path.exists():
+            raise no_policy(policy)
         if path.suffix.lower() in ONNX:
             return _of_onnx(path)
         if path.suffix.lower() in TORCHSCRIPT:
@@ -185,7 +192,7 @@ def _run_module(module: Any, precision: Any, *inputs: NDArray[Any]) -> Any:
 
 def _of_torchscript(path: Path) -> Actor:
     extra = {DESCRIPTION: ""}
-    with path.open("rb"), warnings.catch_warnings():  # a file that is not there is told as such
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch deprecates TorchScript
         load: Any = torch.jit.load  # untyped
         try:

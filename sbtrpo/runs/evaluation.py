@@ -25,7 +25,7 @@ from sbtrpo.nets.forms import TorchForm
 from sbtrpo.nets.images import Image
 from sbtrpo.nets.network import Design
 from sbtrpo.nets.policy import Policy
-from sbtrpo.runs.actors import Actor, open_actor
+from sbtrpo.runs.actors import Actor, no_policy, open_actor
 from sbtrpo.runs.checkpoint import CheckpointStore, check_form, fitting
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.intervals import clopper_pearson_upper, wilson_interval
@@ -215,7 +215,7 @@ def home_of(policy: str) -> Path:
     """Where files about a policy go: a run's folder, that of an exported file, or this one."""
     path = Path(policy)
     if not path.exists() and ":" not in policy:
-        raise UserError(f"there is no {policy}; name a run's folder, an exported policy, or module:policy")
+        raise no_policy(policy)
     return path if path.is_dir() else path.parent if path.exists() else Path()
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors.numpy
 
 from sbtrpo.config import TrainConfig
@@ -166,6 +167,8 @@ def _read(content: bytes, path: Path) -> StoredPolicy:
         if about["version"] != VERSION:
             raise DamagedPolicy(f"{path} has format version {about['version']!r}, this sbtrpo reads version {VERSION}")
         state = decode(about["structure"], safetensors.numpy.load(content))
+        if not all(np.isfinite(np.asarray(values)).all() for values in state["policy"]["params"]):
+            raise DamagedPolicy(f"{path} has parameters that are not finite; take another checkpoint of that run")
         settings = {**about["settings"], "seed": int(about["settings"]["seed"])}
         network, epoch = TrainConfig(**{name: settings[name] for name in NETWORK}), int(about["epoch"])
         steps = epoch * int(settings["steps_per_epoch"])

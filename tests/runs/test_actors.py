@@ -13,26 +13,21 @@ import pytest
 import torch
 
 import sbtrpo
-from sbtrpo import TrainConfig, cli
+from sbtrpo import cli
 from sbtrpo.errors import UserError
 from sbtrpo.runs.actors import DESCRIPTION, UnfitPolicy, open_actor
 from sbtrpo.runs.evaluation import Evaluation, evaluate, subject
 from sbtrpo.runs.evaluations import EARLIER, FOLDER, keep, kept
 from sbtrpo.runs.export import SUFFIXES, export, to_onnx
 from tests.envs.foreign.worlds import name_of
+from tests.runs.trained import FORMATS, trained
 
 TOY, GOAL, ROOMS = "ToyCorridor-v0", "SafetyPointGoal1-v0", name_of("rooms")
-FORMATS: list[Literal["onnx", "torchscript"]] = ["onnx", "torchscript"]
-
-
-def trained(out: Path, task: str = TOY) -> Path:
-    small: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 200, "total_steps": 600, "hidden": (8,), "threads": 1}
-    return sbtrpo.train(TrainConfig(task=task, **small), out, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("runs") / "toy")
+    return trained(tmp_path_factory.mktemp("runs") / "toy", TOY)
 
 
 def measured(result: Evaluation) -> Evaluation:
@@ -171,8 +166,11 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         evaluate(tmp_path / "checkpoint.pt", task=TOY)
     with pytest.raises(UnfitPolicy, match="cannot be read as ONNX"):
         evaluate(tmp_path / "policy.onnx", task=TOY)
-    with pytest.raises(FileNotFoundError):
-        evaluate(tmp_path / "missing.pt", task=TOY)
+    for name in ("missing.pt", "missing.onnx"):
+        with pytest.raises(
+            UserError, match=f"there is no .*{name}; name a run's folder, an exported policy, or module"
+        ):
+            evaluate(tmp_path / name, task=TOY)
 
 
 @pytest.mark.parametrize(

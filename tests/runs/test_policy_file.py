@@ -199,6 +199,17 @@ def test_damaged_bytes_are_told_of(run: Path, tmp_path: Path, content: bytes | N
     assert cli.main(["evaluate", str(file)]) == 2
 
 
+def test_parameters_that_are_not_finite_are_told_of_before_anything_is_written(run: Path, tmp_path: Path) -> None:
+    content, file = stored_policy(run).content, tmp_path / "policy.safetensors"
+    size = int.from_bytes(content[:8], "little")
+    arrays = safetensors.numpy.load(content)
+    arrays["/policy/params/1"][0, 0] = np.nan
+    file.write_bytes(safetensors.numpy.save(arrays, json.loads(content[8 : 8 + size])["__metadata__"]))
+    with pytest.raises(DamagedPolicy, match="has parameters that are not finite; take another checkpoint"):
+        sbtrpo.train(TrainConfig(task=TOY, **SMALL, activation="elu", init_from=str(file)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_file_has_no_checkpoints(run: Path, tmp_path: Path) -> None:
     file, _ = export_policy(run, tmp_path / "policy", episodes=2)
     with pytest.raises(ValueError, match="is one policy, and has no checkpoint best"):

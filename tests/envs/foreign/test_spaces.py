@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from gymnasium import spaces
 from PIL import Image
 
 import sbtrpo
-from sbtrpo import TrainConfig, cli
+from sbtrpo import cli
 from sbtrpo.envs.foreign.check import check_environment
 from sbtrpo.envs.foreign.environment import Combinations, UnfitEnvironment
 from sbtrpo.media.pictures import Pictures, pool_with_pictures
@@ -20,19 +20,14 @@ from sbtrpo.runs.evaluation import evaluate
 from sbtrpo.runs.export import export
 from tests.envs.foreign.test_pool import pool_of
 from tests.envs.foreign.worlds import LENGTH, name_of
+from tests.runs.trained import FORMATS, trained
 
 LEVERS = name_of("levers")
-FORMATS: list[Literal["onnx", "torchscript"]] = ["onnx", "torchscript"]
-
-
-def trained(out: Path, task: str = LEVERS) -> Path:
-    small: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 320, "total_steps": 960, "hidden": (8,), "threads": 1}
-    return sbtrpo.train(TrainConfig(task=task, **small), out, quiet=True)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return trained(tmp_path_factory.mktemp("runs") / "levers")
+    return trained(tmp_path_factory.mktemp("runs") / "levers", LEVERS)
 
 
 # ---- several choices at once -----------------------------------------------------------------------------------------
