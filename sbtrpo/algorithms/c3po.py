@@ -72,6 +72,7 @@ class C3PO(P3O[C3POSettings]):
 
     @override
     def passes(self, samples: Samples, rate: float, fixed: Fixed) -> Diagnostics:
+        self._stale = self.form.double(self._stale)
         count, kl, _ = self.run(samples, rate, None, fixed, self.objective)
         facts = {"passes": float(count), "kl_at_stop": kl}
         if self.critics is None or not len(samples.targets):
@@ -87,7 +88,7 @@ class C3PO(P3O[C3POSettings]):
     @override
     def clip(self, gradients: list[Array]) -> None:
         beside = self._stale if self.settings.stale_critic_clip else 0.0
-        self._stale = self._stale * self.form.clip(gradients, self.settings.max_grad_norm, beside)
+        self._stale *= self.form.clip(gradients, self.settings.max_grad_norm, beside)
 
     @override
     def state_dict(self) -> dict[str, Any]:

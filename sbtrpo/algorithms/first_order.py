@@ -186,24 +186,39 @@ class FirstOrderMethod(Method[F]):
         reference_log_std, size = copy_of(actor.log_std), self.rows(n)
         squares = form.double(form.zeros((len(samples.targets),)))
         count, kl = 0, 0.0
+
+        def learn(rows: Samples) -> None:
+            objective(actor, rows, reference_log_std, fixed)
+            together = [actor.stack.gradient]
+            if critics is not None:
+                squares[:] += form.square_sums(critics.backward(rows.obs, rows.targets, c.critic_l2))
+                together.append(critics.stack.gradient)
+            self.clip(together)
+            actor.adam.step(actor.stack.theta, actor.stack.gradient, rate)
+            if critics is not None:
+                critics.step()
+
+        replayed = form.replayed(lambda rows: learn(samples.at(rows)), size) if self._repeats(objective) else None
         while count < c.policy_passes and kl <= c.target_kl:
             count += 1
-            shuffled = samples.at(form.order(n, self.orders))
+            order = form.order(n, self.orders)
             squares[:] = 0
-            for start in range(0, n, size):
-                rows = shuffled.at(slice(start, start + size))
-                objective(actor, rows, reference_log_std, fixed)
-                together = [actor.stack.gradient]
-                if critics is not None:
-                    squares += form.square_sums(critics.backward(rows.obs, rows.targets, c.critic_l2))
-                    together.append(critics.stack.gradient)
-                self.clip(together)
-                actor.adam.step(actor.stack.theta, actor.stack.gradient, rate)
-                if critics is not None:
-                    critics.step()
+            if replayed is not None:
+                for rows in order.split(size):
+                    replayed(rows)
+            else:
+                shuffled = samples.at(order)
+                for start in range(0, n, size):
+                    learn(shuffled.at(slice(start, start + size)))
             kl = actor.kl_from(samples.reference, reference_log_std, samples.obs)
         losses = critic_losses(form.tensor(squares / n).cpu(), self.names) if critics is not None else {}
         return count, kl, losses
+
+    def _repeats(self, objective: Objective) -> bool:
+        """Whether every minibatch is the same work on tensors; what others write may keep numbers of its own."""
+        parts = (objective.slopes, self.clip) if isinstance(objective, BySlopes) else ()
+        ours = [part.__module__.startswith("sbtrpo.") for part in parts]
+        return bool(ours) and all(ours) and self.policy.design.image is None
 
     def clip(self, gradients: list[Array]) -> None:
         """Bound the norm of all gradients together."""

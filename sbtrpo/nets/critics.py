@@ -125,19 +125,32 @@ class Critics:
         factors = None if weights is None else form.array(torch.tensor(weights))
         squares = form.double(form.zeros((self.heads,)))
         norm = 0.0
+
+        def slope(x: Array, y: Array) -> None:
+            squares[:] += form.square_sums(self.backward(x, y, l2, factors))
+            form.clip([self.stack.gradient], max_norm)
+
+        def learn(rows: Array) -> None:
+            slope(x[rows], y[:, rows])
+            self.step()
+
+        replayed = form.replayed(learn, batch) if self._design.image is None else None
         with form.calm():
             for _ in range(passes):
                 order = form.order(len(x), generator)
-                shuffled_x, shuffled_y = x[order], y[:, order]
                 squares[:] = 0
+                if replayed is not None:
+                    for rows in order.split(batch):
+                        replayed(rows)
+                    continue
+                shuffled_x, shuffled_y = x[order], y[:, order]
                 for start in range(0, len(x), batch):
-                    rows = slice(start, start + batch)
-                    error = self.backward(shuffled_x[rows], shuffled_y[:, rows], l2, factors)
-                    squares += form.square_sums(error)
-                    form.clip([self.stack.gradient], max_norm)
+                    slope(shuffled_x[start : start + batch], shuffled_y[:, start : start + batch])
                     if start + batch >= len(x):
                         norm = float(form.xp.linalg.norm(self.stack.gradient))
                     self.step()
+        if replayed is not None:
+            norm = float(form.xp.linalg.norm(self.stack.gradient))
         return torch.from_numpy(to_numpy(squares / len(x))).float(), norm
 
     def set(self, theta: Any) -> None:

@@ -8,7 +8,7 @@ States are saved as NumPy arrays by both, so that a run may go on in the other f
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +21,7 @@ from sbtrpo.nets.by_autograd import AutogradStack
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.normaliser import AnyNormaliser, Normaliser, TensorNormaliser
+from sbtrpo.nets.replayed import Replayed
 from sbtrpo.nets.stack import Adam, Stack, clip_together, one_blas_thread
 from sbtrpo.nets.stack_torch import TensorAdam, TensorStack, clip_tensors_together
 
@@ -81,6 +82,9 @@ class Form(Protocol):
     def normaliser(self, size: int) -> AnyNormaliser:
         """Statistics of observations, as yet of none."""
 
+    def replayed(self, work: Callable[[Array], None], rows: int) -> Callable[[Array], None] | None:
+        """Work on minibatches of so many rows, given by their numbers, that is recorded; None where nothing can be."""
+
     def calm(self) -> contextlib.AbstractContextManager[Any]:
         """A context for many small operations, in which threads do not get into each other's way."""
 
@@ -137,6 +141,10 @@ class NumpyForm(Form):
     @override
     def normaliser(self, size: int) -> Normaliser:
         return Normaliser(size)
+
+    @override
+    def replayed(self, work: Callable[[Array], None], rows: int) -> None:
+        return None
 
     @override
     def calm(self) -> contextlib.AbstractContextManager[Any]:
@@ -197,6 +205,10 @@ class TorchForm(Form):
     @override
     def normaliser(self, size: int) -> TensorNormaliser:
         return TensorNormaliser(size, self.device)
+
+    @override
+    def replayed(self, work: Callable[[Array], None], rows: int) -> Replayed | None:
+        return Replayed(work, rows, self.device) if torch.device(self.device).type == "cuda" else None
 
     @override
     def calm(self) -> contextlib.AbstractContextManager[Any]:

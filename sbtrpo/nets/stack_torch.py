@@ -7,7 +7,6 @@ minibatches queue up, and the host waits only where it reads a result.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,11 +66,11 @@ class TensorStack:
 
 
 class TensorAdam:
-    """Adam (β 0.9 and 0.999, ε 1e-8) on one vector."""
+    """Adam (β 0.9 and 0.999, ε 1e-8) on one vector, counting steps on the device, so that one can be recorded."""
 
     def __init__(self, size: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
         self._mean, self._square, self._scratch = torch.zeros((3, size), dtype=dtype, device=device)
-        self._steps = 0
+        self._steps = torch.zeros((), dtype=torch.float64, device=device)
 
     def step(self, theta: Tensor, gradient: Tensor, learning_rate: float) -> None:
         """Move theta against the gradient, in place."""
@@ -79,20 +78,21 @@ class TensorAdam:
         self._mean.lerp_(gradient, 0.1)
         self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
         # Both corrections of the start, as factors: of the root's scale and of the learning rate.
-        root = math.sqrt(1 - 0.999**self._steps)
+        root = torch.sqrt(1 - 0.999**self._steps)
         torch.sqrt(self._square, out=self._scratch).add_(1e-8 * root)
-        theta.addcdiv_(self._mean, self._scratch, value=-learning_rate * root / (1 - 0.9**self._steps))
+        torch.div(self._mean, self._scratch, out=self._scratch)
+        theta.sub_(self._scratch.mul_(learning_rate * root / (1 - 0.9**self._steps)))
 
     def state_dict(self) -> dict[str, Any]:
         """Both moments and the number of steps, as `Adam` saves them."""
         mean, square = (moment.cpu().numpy().copy() for moment in (self._mean, self._square))
-        return {"mean": mean, "square": square, "steps": self._steps}
+        return {"mean": mean, "square": square, "steps": int(self._steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, of `Adam` or of this."""
         self._mean.copy_(torch.as_tensor(state["mean"]))
         self._square.copy_(torch.as_tensor(state["square"]))
-        self._steps = int(state["steps"])
+        self._steps.fill_(int(state["steps"]))
 
 
 def clip_tensors_together(gradients: Sequence[Tensor], max_norm: float, beside: Tensor | float = 0.0) -> Tensor:

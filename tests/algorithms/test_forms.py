@@ -1,5 +1,6 @@
 """Whole updates of the first-order methods in both forms, and over samples in chunks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 import torch
 
 from sbtrpo.algorithms.base import Batch
-from sbtrpo.algorithms.first_order import FirstOrderMethod
+from sbtrpo.algorithms.first_order import FirstOrderMethod, Minibatch, Slopes
+from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config import catalogue
 from sbtrpo.nets import forms
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.forms import Form, NumpyForm, TorchForm
+from sbtrpo.nets.replayed import Replayed
 from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of
 from tests.devices import DEVICE, assert_close, double_forms
 
@@ -62,6 +65,40 @@ def test_updates_agree(name: str) -> None:
         assert one == pytest.approx(other, rel=1e-6, abs=1e-9)
     assert states[0].keys() == states[1].keys()
     assert_close(states[0]["adam"]["mean"], states[1]["adam"]["mean"])
+
+
+class ByNumbers(TorchForm):
+    """Minibatches by the numbers of their rows, as where they are recorded."""
+
+    def replayed(self, work: Callable[[Any], None], rows: int) -> Replayed:
+        return Replayed(work, rows, self.device)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_minibatches_by_the_numbers_of_their_rows(name: str) -> None:
+    """What is recorded on a GPU is what is done without."""
+    algo, settings = CASES[name]
+    results = []
+    for form in (TorchForm("cpu", torch.float64), ByNumbers("cpu", torch.float64)):
+        method, batch = method_in(form, algo, policy_passes=3, critic_passes=2, policy_batch=48, **settings)
+        method.update(batch, 20.0, 0.0)
+        results.append(parameters(method))
+    for one, other in zip(*results, strict=True):
+        assert_close(one, other)
+
+
+def test_minibatches_of_own_methods_are_not_recorded() -> None:
+    """Their code may do something else every time."""
+
+    class Mine(PPO[PPOSettings]):
+        def slopes(self, batch: Minibatch) -> Slopes:
+            return super().slopes(batch)
+
+    ours = make("ppo", make_policy())
+    assert isinstance(ours, PPO)
+    mine = Mine(ours.policy, ours.critics, ours.config, ours.orders)
+    assert ours._repeats(ours.objective)
+    assert not mine._repeats(mine.objective)
 
 
 @pytest.mark.parametrize("algo", ["ppo_lag", "c3po"])
