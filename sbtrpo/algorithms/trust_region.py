@@ -8,6 +8,7 @@ one backward pass over stored activations, and several vectors pass through toge
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -38,6 +39,8 @@ class TrustRegionSettings(SeparateCritics):
 
     target_kl: float = setting(0.01, above=0)
     """Radius of the trust region."""
+    step_decay: float = setting(0.0, least=0, most=1)
+    """Share of the steps' length that is gone at the end of the run, linearly; the radius falls as its square."""
     cg_iterations: int = setting(15, least=1)
     """The most iterations of conjugate gradients."""
     cg_damping: float = setting(0.1, least=0)
@@ -67,6 +70,12 @@ class TrustRegionSettings(SeparateCritics):
         " corrected, 0.",
     )
     """Added to the denominators of conjugate gradients; paper: 1e-6, corrected: 0."""
+
+    @override
+    def scheduled(self, progress: float) -> dict[str, float]:
+        if not self.step_decay:
+            return {}
+        return {"target_kl": self.target_kl * (1 - self.step_decay * progress) ** 2}
 
 
 T = TypeVar("T", bound=TrustRegionSettings)
@@ -297,6 +306,16 @@ class TrustRegionMethod(Method[T]):
 
     @override
     def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
+        settings = self.settings
+        radius = settings.scheduled(progress).get("target_kl", settings.target_kl)
+        try:
+            self.settings = dataclasses.replace(settings, target_kl=radius)
+            return self._attempt(batch, costs)
+        finally:
+            self.settings = settings
+
+    def _attempt(self, batch: Batch, costs: Costs) -> Diagnostics:
+        """An update with the settings that hold now."""
         settings = self.settings
         region = self.region(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()

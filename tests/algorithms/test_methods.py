@@ -18,6 +18,7 @@ from tests.algorithms.samples import COMMON, altered, everything, make_batch, st
 from tests.settings import config_of, quirks_of
 
 METHODS = list(catalogue.BUILT_IN)
+TRUST_REGION = [name for name in METHODS if issubclass(catalogue.method(name).implementation, TrustRegionMethod)]
 QUIRKS = {quirk for name in METHODS for quirk in quirks_of(name)}
 BRIEF: dict[str, Any] = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}
 SITUATIONS = {  # factor of the cost advantages, cost of the episodes
@@ -77,6 +78,18 @@ def test_an_update_moves_the_policy_and_the_critics(algo: str) -> None:
     assert critics is None or (method.critics is not None and (method.critics.stack.theta != critics).any())
     heads = 0 if method.critics is None else method.critics.heads
     assert [name for name in found if name.startswith("critic_loss")] == ["critic_loss_r", "critic_loss_c"][:heads]
+
+
+@pytest.mark.parametrize("algo", TRUST_REGION)
+def test_steps_that_decay_are_those_of_a_smaller_radius(algo: str) -> None:
+    """Half of the length, a quarter of the radius, where half of the run is over; settings stay as they were."""
+    decaying, batch = start(algo, cost_limit=25.0, step_decay=1.0, **BRIEF)
+    smaller, _ = start(algo, cost_limit=25.0, target_kl=decaying.settings.target_kl / 4, **BRIEF)
+    settings = decaying.settings
+    assert decaying.update(batch, 20.0, 0.5) == pytest.approx(smaller.update(batch, 20.0, 0.5), rel=1e-6, nan_ok=True)
+    assert torch.equal(theta_of(decaying), theta_of(smaller))
+    assert decaying.settings is settings
+    assert settings.scheduled(0.5) == {"target_kl": settings.target_kl / 4}
 
 
 @pytest.mark.parametrize("algo", METHODS)

@@ -12,7 +12,7 @@ import torch
 from sbtrpo.nets import images
 from sbtrpo.nets.activations import ACTIVATIONS
 from sbtrpo.nets.critics import Critics
-from sbtrpo.nets.forms import TorchForm, to_numpy
+from sbtrpo.nets.forms import Form, TorchForm, to_numpy
 from sbtrpo.nets.images import Image
 from sbtrpo.nets.linearised import LinearisedChunks, linearise
 from sbtrpo.nets.network import MLP, PUBLISHED, Design, flatten, make_mlp
@@ -182,14 +182,14 @@ def test_the_first_deviation_is_that_of_the_design() -> None:
 # ---- statistics ------------------------------------------------------------------------------------------------------
 
 
-def test_without_normalisation_a_policy_sees_what_there_is() -> None:
-    plain, obs = Policy(4, 2, (8,), generator(), design=Design(normalise=False)), 100 * numbers(6, 4)
-    for form in double_forms():
-        plain.use(form)
-        plain.normaliser.update(form.double(obs))
-        np.testing.assert_array_equal(to_numpy(plain.normaliser(form.double(obs))), obs)
-    expected = plain.mean(torch.as_tensor(obs).float()).clamp(-1, 1)
-    np.testing.assert_allclose(plain.act(obs, deterministic=True), expected, rtol=1e-6)
+@pytest.mark.parametrize(("form", "device"), list(zip(double_forms(), ("cpu", DEVICE), strict=True)))
+def test_without_normalisation_a_policy_sees_what_there_is(form: Form, device: str) -> None:
+    plain, obs = Policy(4, 2, (8,), generator(), device, design=Design(normalise=False)), 100 * numbers(6, 4)
+    plain.use(form)
+    plain.normaliser.update(form.double(obs))
+    np.testing.assert_array_equal(to_numpy(plain.normaliser(form.double(obs))), obs)
+    expected = plain.mean(torch.as_tensor(obs, device=device).float()).clamp(-1, 1)
+    np.testing.assert_allclose(plain.act(obs, deterministic=True), to_numpy(expected), rtol=1e-6)
 
 
 def test_pixels_go_from_their_bounds_to_one() -> None:
