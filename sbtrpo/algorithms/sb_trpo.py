@@ -116,6 +116,21 @@ class SBTRPOCritics(SBTRPO):
 
 
 @dataclass(frozen=True)
+class AnnealedSettings(SBTRPOSettings):
+    """With steps that grow shorter over the run."""
+
+    step_decay: float = 1.0
+
+
+class SBTRPOAnnealed(SBTRPO):
+    """SB-TRPO whose steps grow shorter: most of each is the noise of its episodes, and short steps average it out."""
+
+    title = "SB-TRPO, annealed"
+    summary = "SB-TRPO whose steps grow shorter over the run, until the noise in them averages out"
+    Settings = AnnealedSettings
+
+
+@dataclass(frozen=True)
 class Direction:
     """A step and how it came about."""
 

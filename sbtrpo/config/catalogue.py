@@ -30,6 +30,7 @@ BUILT_IN = {
     "sb-trpo": "sb_trpo:SBTRPO",
     "sb-trpo_rcritic": "sb_trpo:SBTRPORewardCritic",
     "sb-trpo_critic": "sb_trpo:SBTRPOCritics",
+    "sb-trpo_annealed": "sb_trpo:SBTRPOAnnealed",
     "ppo_lag": "ppo_lag:PPOLag",
     "trpo_lag": "trpo_lag:TRPOLag",
     "cpo": "cpo:CPO",

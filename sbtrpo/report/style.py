@@ -9,7 +9,7 @@ from sbtrpo.benchmark.columns import VERSION
 from sbtrpo.report.variants import Variant
 
 VERMILLION, ORANGE, SKY, GREEN = "#D55E00", "#E69F00", "#56B4E9", "#009E73"
-BLUE, PURPLE, GREY = "#0072B2", "#CC79A7", "#7F7F7F"
+BLUE, PURPLE, GREY, BROWN = "#0072B2", "#CC79A7", "#7F7F7F", "#8C564B"
 WINE, OLIVE, INDIGO = "#882255", "#999933", "#332288"
 """Of methods that are not this package's. From Paul Tol's muted scheme, which colour-blind readers can read, too."""
 
@@ -50,6 +50,7 @@ LOOKS = {
     "ppo": Look(ORANGE, DOTTED),
     "sb-trpo_critic": Look(VERMILLION, DASHED),
     "sb-trpo_rcritic": Look(VERMILLION, DOTTED),
+    "sb-trpo_annealed": Look(BROWN),
 }
 
 

@@ -161,7 +161,7 @@ def test_families_differ_in_what_they_have() -> None:
         ({"fidelity": None}, "fidelity must be one of paper, corrected, got None"),
         (
             {"algo": "cpo", "beta": 0.5},
-            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic and sb-trpo_critic have it",
+            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic and sb-trpo_annealed have it",
         ),
         ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
         ({"init_which": -1}, "init_which must be at least 0, got -1"),
