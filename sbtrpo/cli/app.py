@@ -29,8 +29,8 @@ NOBODY_READS = 141
 
 
 @app.command
-def demo(task: str = "SafetyPointGoal2-v0", epochs: int = 60, seed: int = 0, out: Path = Path("demo")) -> None:
-    """Look at a random policy, train SB-TRPO for a few minutes, and look at what became of it.
+def demo(task: str = "SafetyCarCircle2-v0", epochs: int = 60, seed: int = 0, out: Path = Path("demo")) -> None:
+    """Look at a random policy, train SB-TRPO for a few minutes, and see what that has gained.
 
     Args:
         task: a task id, which may also stand first; `sbtrpo tasks` lists them.

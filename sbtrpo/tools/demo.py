@@ -24,7 +24,8 @@ from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.learning.training import train
 from sbtrpo.runs.claims import Claim
-from sbtrpo.runs.evaluation import evaluate, load_policy
+from sbtrpo.runs.evaluation import Evaluation, evaluate, load_policy
+from sbtrpo.runs.intervals import wilson_interval
 
 Act = Callable[[Any], Any]
 """Actions (N, action_dim) for observations (N, obs_dim)."""
@@ -67,6 +68,12 @@ class FirstEpisodes:
         return float(np.mean(self.costs == 0))
 
 
+TASK = "SafetyCarCircle2-v0"
+"""Of the training demo: here a random policy mostly violates, and some minutes of training change that."""
+EPISODES = 100
+"""Fresh ones, in which the random policy and the trained one are compared."""
+
+
 def run_demo(
     task: str = "SafetyPointGoal2-v0",
     worlds: int = 20,
@@ -86,7 +93,12 @@ def run_demo(
     out = Path(out)
     if out.suffix.lower() != ".png":  # before the episode, so that nobody waits for this error
         raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(out)!r}")
-    space: Any = make_pool(task, worlds, seed).single_action_space
+    return _show("a random policy", _random(task, seed), task, worlds, seed, out, console or Console())
+
+
+def _random(task: str, seed: int) -> Act:
+    """A policy that draws actions from all of the task's alike."""
+    space: Any = make_pool(task, 1, seed).single_action_space
     rng = np.random.default_rng(seed)
 
     def act(obs: Any) -> Any:
@@ -94,7 +106,7 @@ def run_demo(
             return rng.integers(space.n, size=len(obs))
         return rng.uniform(space.low, space.high, (len(obs), *space.shape))
 
-    return _show("a random policy", act, task, worlds, seed, out, console or Console())
+    return act
 
 
 def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, console: Console) -> FirstEpisodes:
@@ -118,13 +130,13 @@ def _show(who: str, act: Act, task: str, worlds: int, seed: int, out: Path, cons
 
 
 def run_training_demo(
-    task: str = "SafetyPointGoal2-v0",
+    task: str = TASK,
     epochs: int = 60,
     seed: int = 0,
     out: str | Path = "demo",
     console: Console | None = None,
 ) -> Path:
-    """Show a random policy, train one with SB-TRPO for a while, and show it; returns the run's folder.
+    """Show a random policy, train one with SB-TRPO for a while, show it, and compare; returns the run's folder.
 
     Writes to `out`: `random.png` and `trained.png` (20 worlds from above), `curves.png`, and the run.
 
@@ -136,7 +148,7 @@ def run_training_demo(
         console: where the text goes; standard output if left out.
     """
     console, out = console or Console(), Path(out)
-    config = TrainConfig(task=task, seed=seed, total_steps=epochs * 20_000, advantage="mc-linear")
+    config = TrainConfig(task=task, seed=seed, algo="sb-trpo_annealed", total_steps=epochs * 20_000)
     before = run_demo(task, 20, seed, out / "random.png", console)
     # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
     minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
@@ -161,17 +173,26 @@ def run_training_demo(
     )  # fmt: skip
     if (run / "curves.png").exists():
         shutil.copy(run / "curves.png", out / "curves.png")
-    after = evaluate(run, episodes=100, seed=seed + 2)
-    low, high = after.safety_probability_interval
-    console.print(
-        f"In 100 fresh episodes: reward {after.reward:.2f}, cost {after.cost:.1f}, safety probability"
-        f" {after.safety_probability:.2f} (Wilson's 95 % interval: {low:.2f} to {high:.2f}), safe reward"
-        f" {after.safe_reward:.2f}."
-        f" The random policy: reward {before.returns.mean():.2f}, cost {before.costs.mean():.1f}.",
-        soft_wrap=True,
-    )
+    after = evaluate(run, episodes=EPISODES, seed=seed + 2)
+    chance = roll_out(make_pool(task, EPISODES), seed + 2, _random(task, seed + 2))
+    console.print(gained(chance, after), soft_wrap=True)
     console.print(f"See {out}/curves.png, {out}/random.png and {out}/trained.png.", soft_wrap=True, highlight=False)
     return run
+
+
+def gained(before: FirstEpisodes, after: Evaluation) -> str:
+    """What training has changed, in one line, with Wilson's intervals at 95 %."""
+    n = len(before.costs)
+    intervals = wilson_interval(int(np.sum(before.costs == 0)), n), after.safety_probability_interval
+    shares = [
+        f"{share:.2f} ({low:.2f} to {high:.2f})"
+        for share, (low, high) in zip((before.safety_probability, after.safety_probability), intervals, strict=True)
+    ]
+    reward, cost = before.returns.mean(), before.costs.mean()
+    return (
+        f"Gained, in {n} fresh episodes of each: safety probability from {shares[0]} at random to {shares[1]},"
+        f" cost from {cost:z.1f} to {after.cost:z.1f}, reward from {reward:z.2f} to {after.reward:z.2f}."
+    )
 
 
 def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = lambda: None) -> FirstEpisodes:

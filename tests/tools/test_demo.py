@@ -229,7 +229,13 @@ def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     assert (run / "summary.json").exists()
     assert "Now 1 epoch of SB-TRPO" in text
     assert re.search(r"about \d+ minutes? on this machine", text)
-    assert "In 100 fresh episodes: reward" in text
+    found = re.search(r"safety probability from (\S+) \((\S+) to (\S+)\) at random to (\S+) \((\S+) to (\S+)\)", text)
+    assert found is not None
+    share, low, high, trained, trained_low, trained_high = map(float, found.groups())
+    _, costs = random_episodes(CIRCLE, worlds=100, seed=2)
+    assert share == pytest.approx(np.mean(costs == 0), abs=0.005)
+    assert low < share < high
+    assert trained_low <= trained <= trained_high
 
 
 def test_a_demo_leaves_another_one_that_is_at_work_alone(tmp_path: Path) -> None:
