@@ -117,16 +117,17 @@ class SBTRPOCritics(SBTRPO):
 
 @dataclass(frozen=True)
 class AnnealedSettings(SBTRPOSettings):
-    """With steps that grow shorter over the run."""
+    """With steps that grow shorter in the second half of the run."""
 
     step_decay: float = 1.0
+    step_decay_from: float = 0.5
 
 
 class SBTRPOAnnealed(SBTRPO):
     """SB-TRPO whose steps grow shorter: most of each is the noise of its episodes, and short steps average it out."""
 
     title = "SB-TRPO, annealed"
-    summary = "SB-TRPO whose steps grow shorter over the run, until the noise in them averages out"
+    summary = "SB-TRPO whose steps grow shorter in the second half of the run, so that the noise in them averages out"
     Settings = AnnealedSettings
 
 

@@ -40,7 +40,9 @@ class TrustRegionSettings(SeparateCritics):
     target_kl: float = setting(0.01, above=0)
     """Radius of the trust region."""
     step_decay: float = setting(0.0, least=0, most=1)
-    """Share of the steps' length that is gone at the end of the run, linearly; the radius falls as its square."""
+    """Share of the steps' length that is gone at the end of the run; the radius falls as its square."""
+    step_decay_from: float = setting(0.0, least=0, below=1, span="in [0, 1)")
+    """Share of the run after which steps begin to grow shorter, linearly."""
     cg_iterations: int = setting(15, least=1)
     """The most iterations of conjugate gradients."""
     cg_damping: float = setting(0.1, least=0)
@@ -75,7 +77,8 @@ class TrustRegionSettings(SeparateCritics):
     def scheduled(self, progress: float) -> dict[str, float]:
         if not self.step_decay:
             return {}
-        return {"target_kl": self.target_kl * (1 - self.step_decay * progress) ** 2}
+        over = max(0.0, progress - self.step_decay_from) / (1 - self.step_decay_from)
+        return {"target_kl": self.target_kl * (1 - self.step_decay * over) ** 2}
 
 
 T = TypeVar("T", bound=TrustRegionSettings)

@@ -83,13 +83,28 @@ def test_an_update_moves_the_policy_and_the_critics(algo: str) -> None:
 @pytest.mark.parametrize("algo", TRUST_REGION)
 def test_steps_that_decay_are_those_of_a_smaller_radius(algo: str) -> None:
     """Half of the length, a quarter of the radius, where half of the run is over; settings stay as they were."""
-    decaying, batch = start(algo, cost_limit=25.0, step_decay=1.0, **BRIEF)
-    smaller, _ = start(algo, cost_limit=25.0, target_kl=decaying.settings.target_kl / 4, **BRIEF)
+    decaying, batch = start(algo, cost_limit=25.0, step_decay=1.0, step_decay_from=0.0, **BRIEF)
+    smaller, _ = start(algo, cost_limit=25.0, target_kl=decaying.settings.target_kl / 4, step_decay=0.0, **BRIEF)
     settings = decaying.settings
     assert decaying.update(batch, 20.0, 0.5) == pytest.approx(smaller.update(batch, 20.0, 0.5), rel=1e-6, nan_ok=True)
     assert torch.equal(theta_of(decaying), theta_of(smaller))
     assert decaying.settings is settings
     assert settings.scheduled(0.5) == {"target_kl": settings.target_kl / 4}
+
+
+@pytest.mark.parametrize(("progress", "same"), [(0.0, True), (0.499, True), (0.51, False)])
+def test_the_first_half_of_an_annealed_run_is_the_published_one(progress: float, same: bool) -> None:
+    annealed, batch = start("sb-trpo_annealed")
+    published, _ = start("sb-trpo")
+    for method in (annealed, published):
+        method.update(batch, 20.0, progress)
+    assert torch.equal(theta_of(annealed), theta_of(published)) == same
+
+
+def test_steps_decay_from_where_they_are_to() -> None:
+    settings = config_of("sb-trpo", target_kl=0.04, step_decay=0.5, step_decay_from=0.6).method
+    radius = [settings.scheduled(progress)["target_kl"] for progress in (0.0, 0.3, 0.6, 0.8, 1.0)]
+    assert radius == pytest.approx([0.04, 0.04, 0.04, 0.04 * 0.75**2, 0.01])
 
 
 @pytest.mark.parametrize("algo", METHODS)
