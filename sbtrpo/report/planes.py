@@ -26,15 +26,18 @@ RESAMPLES = 200
 # ---- β ---------------------------------------------------------------------------------------------------------------
 
 
-def beta_variants(runs: Runs, task: str) -> list[Variant]:
-    """The variants of SB-TRPO on a task that differ only in β, in the order of β."""
-    variants = [v for v in runs.variants if v.algo == "sb-trpo" and (v.plain or v.differs_in("beta"))]
-    return sorted((v for v in variants if runs.of(task, v)), key=lambda variant: float(variant.get("beta")))
+def frontiers(runs: Runs, task: str) -> dict[str, list[Variant]]:
+    """The methods that ran on a task with more than one β; of each the variants that differ only in β, in its order."""
+    found: dict[str, list[Variant]] = {}
+    for variant in runs.variants:
+        if (variant.plain or variant.differs_in("beta")) and isinstance(variant.get("beta"), float | int):
+            found.setdefault(variant.algo, []).extend([variant] * bool(runs.of(task, variant)))
+    return {algo: sorted(own, key=lambda v: float(v.get("beta"))) for algo, own in found.items() if len(own) > 1}
 
 
 def beta_frontier(runs: Runs) -> Figure:
     """The results of each β and of the other methods, in the plane of safety and in that of cost."""
-    tasks = [task for task in runs.tasks if len(beta_variants(runs, task)) > 1]
+    tasks = [task for task in runs.tasks if frontiers(runs, task)]
     if not tasks:
         raise Missing("no task on which SB-TRPO ran with more than one β")
     figure = sheet(10.5, 0.9 + 3.9 * len(tasks))
@@ -42,7 +45,8 @@ def beta_frontier(runs: Runs) -> Figure:
     for (left, right), task in zip(rows, tasks, strict=True):
         for axes, x, y in ((left, "safety_probability", "safe_reward"), (right, "cost", "reward")):
             _others(axes, runs, task, x, y)
-            _frontier(axes, runs, task, x, y)
+            for variants in frontiers(runs, task).values():
+                _frontier(axes, runs, task, variants, x, y)
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)
@@ -58,22 +62,24 @@ def _point(runs: Runs, task: str, variant: Variant, metric: str) -> tuple[float,
 
 
 def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
+    on_a_line = frontiers(runs, task)
     for variant in runs.variants:
-        if not variant.plain or variant.algo == "sb-trpo" or not runs.of(task, variant):
+        if not variant.plain or variant.algo in on_a_line or not runs.of(task, variant):
             continue
         style = look(variant)
         at_x, at_y = (_point(runs, task, variant, metric)[0] for metric in (x, y))
         axes.scatter(at_x, at_y, color=style.colour, marker=style.marker, s=34, label=literal(variant.title), zorder=3)
 
 
-def _frontier(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
-    variants = beta_variants(runs, task)
+def _frontier(axes: Axes, runs: Runs, task: str, variants: Sequence[Variant], x: str, y: str) -> None:
+    method = Variant(variants[0].algo)
+    style = look(method)
     at_x, dx = np.array([_point(runs, task, variant, x) for variant in variants]).T
     at_y, dy = np.array([_point(runs, task, variant, y) for variant in variants]).T
-    axes.errorbar(at_x, at_y, dy, dx, fmt="none", ecolor=VERMILLION, alpha=0.35, linewidth=0.9, zorder=4)
+    axes.errorbar(at_x, at_y, dy, dx, fmt="none", ecolor=style.colour, alpha=0.35, linewidth=0.9, zorder=4)
     betas = [f"{float(variant.get('beta')):g}" for variant in variants]
-    label = f"SB-TRPO, β = {', '.join(betas)}"
-    axes.plot(at_x, at_y, color=VERMILLION, linewidth=1.6, marker="o", markersize=6, zorder=5, label=label)
+    label = literal(f"{method.title}, β = {', '.join(betas)}")
+    axes.plot(at_x, at_y, color=style.colour, linewidth=1.6, marker=style.marker, markersize=6, zorder=5, label=label)
     for end, inner in ((0, 1), (-1, -2)):  # only the ends: points between them may be too close for a text
         away = np.sign([at_x[end] - at_x[inner], at_y[end] - at_y[inner]])
         options: dict[str, Any] = {"ha": "left" if away[0] > 0 else "right", "va": "bottom" if away[1] > 0 else "top"}

@@ -60,7 +60,15 @@ def test_profiles_have_the_methods_and_tasks_of_the_largest_table_without_a_gap(
 
 def test_the_frontier_runs_along_beta() -> None:
     runs = read_runs(samples.table([samples.run(BUTTON, "sb-trpo", beta=beta) for beta in (0.9, 0.6, 0.75)]))
-    assert [variant.get("beta") for variant in planes.beta_variants(runs, BUTTON)] == [0.6, 0.75, 0.9]
+    assert [variant.get("beta") for variant in planes.frontiers(runs, BUTTON)["sb-trpo"]] == [0.6, 0.75, 0.9]
+
+
+def test_methods_with_several_biases_have_a_line_each_and_others_a_point() -> None:
+    biased = [samples.run(GOAL, algo, beta=beta) for algo in ("sb-trpo", "sb-trpo_annealed") for beta in (0.6, 0.9)]
+    figure = planes.beta_frontier(read_runs(samples.table([*biased, samples.run(GOAL, "cpo")])))
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    assert [label for label in labels if "β" in label] == ["SB-TRPO, β = 0.6, 0.9", "SB-TRPO, annealed, β = 0.6, 0.9"]
+    assert [points.get_label() for points in figure.axes[0].collections if "CPO" in points.get_label()] == ["CPO"]
 
 
 def test_every_method_has_a_look_of_its_own() -> None:
