@@ -1,5 +1,5 @@
 # Every target makes what it needs: `make demo` and `make test` each work on a fresh clone.
-# Another interpreter: make demo PYTHON=python3.12. More arguments: make demo ARGS="--task SafetyCarCircle2-v0".
+# Another interpreter: make demo PYTHON=python3.12. More arguments: make demo ARGS="--task SafetyPointGoal2-v0".
 
 PYTHON ?= python3
 ARGS ?=

@@ -15,7 +15,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -310,10 +310,12 @@ class TrustRegionMethod(Method[T]):
     @override
     def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         settings = self.settings
-        radius = settings.scheduled(progress).get("target_kl", settings.target_kl)
-        try:
-            self.settings = dataclasses.replace(settings, target_kl=radius)
+        now: dict[str, Any] = settings.scheduled(progress)
+        if not now:
             return self._attempt(batch, costs)
+        try:
+            self.settings = dataclasses.replace(settings, **now)
+            return {"radius": self.settings.target_kl, **self._attempt(batch, costs)}
         finally:
             self.settings = settings
 

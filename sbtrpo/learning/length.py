@@ -33,6 +33,10 @@ def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> lis
     own = f"; what {before.label} makes of the share of the run that is over follows the new length"
     return [
         f"the run now has {after.epochs:,} epochs in place of {before.epochs:,}"
-        + "".join(f"; {name} goes on at {now[name]:.4g}, where it was {then[name]:.4g}" for name in now)
+        + "".join(
+            f"; {name} goes on at {now[name]:.4g}, where it was {then[name]:.4g}"
+            for name in now
+            if now[name] != then[name]
+        )
         + (own if ":" in before.algo else "")
     ]

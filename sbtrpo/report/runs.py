@@ -246,7 +246,7 @@ def rivals(runs: Runs) -> list[Variant]:
     """The variants that compete: methods as published; if a method has no such run, its variants at cost limit 0."""
 
     def family(variant: Variant) -> str:  # SB-TRPO with critics is the same method
-        return "sb-trpo" if variant.algo.startswith("sb-trpo") else variant.algo
+        return "sb-trpo" if variant.algo in ("sb-trpo_rcritic", "sb-trpo_critic") else variant.algo
 
     plain = {family(variant) for variant in runs.variants if variant.plain}
     strict = [variant for variant in runs.variants if not variant.get("cost_limit")]

@@ -376,7 +376,7 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     search = c["line_search_tries"] is not None and c["line_search_tries"] > 1
     return {
         "Discount Factor γ": c["gamma"],
-        "Target KL": c["target_kl"],
+        "Target KL": _falling(c["target_kl"], c["step_decay"]),
         "GAE λ": c["gae_lambda"] if critics else None,
         "Timesteps per Epoch": c["steps_per_epoch"],
         "Policy Hidden Layers": c["hidden"],
@@ -413,6 +413,11 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
 def _growing(last: float | None, start: float | None) -> float | str | None:
     """What is a number throughout, or grows from a share of its last value."""
     return last if last is None or start is None else f"{start * last:g} to {last:g}"
+
+
+def _falling(first: float | None, decay: float | None) -> float | str | None:
+    """What is a number throughout, or falls with the square of a length of which this share is gone at the end."""
+    return first if first is None or not decay else f"{first:g} to {first * (1 - decay) ** 2:g}"
 
 
 def _setting(ours: Sequence[Any], printed: str, in_paper: bool) -> Cell:

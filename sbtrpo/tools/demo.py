@@ -25,7 +25,6 @@ from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.learning.training import train
 from sbtrpo.runs.claims import Claim
 from sbtrpo.runs.evaluation import Evaluation, evaluate, load_policy
-from sbtrpo.runs.intervals import wilson_interval
 
 Act = Callable[[Any], Any]
 """Actions (N, action_dim) for observations (N, obs_dim)."""
@@ -153,7 +152,8 @@ def run_training_demo(
     # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
     minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
     console.print(
-        f"\nNow {_count(epochs, 'epoch')} of SB-TRPO, {config.total_steps:,} steps (the paper's runs have 20,000,000):"
+        f"\nNow {_count(epochs, 'epoch')} of {config.label}, {config.total_steps:,} steps"
+        " (the paper's runs have 20,000,000):"
         f" about {_count(max(1, round(minutes)), 'minute')} on this machine. Ctrl-C ends it early.",
         soft_wrap=True,
     )
@@ -167,32 +167,35 @@ def run_training_demo(
     epochs_done = len((run / "metrics.csv").read_bytes().splitlines()) - 1  # Ctrl-C may have ended the training early
     noise = torch.Generator().manual_seed(seed)
     _show(
-        f"SB-TRPO after {_count(epochs_done, 'epoch')}",
+        f"{config.label} after {_count(epochs_done, 'epoch')}",
         lambda obs: policy.act_in_pool(obs, False, noise),
         task, 20, seed + 1, out / "trained.png", console,
     )  # fmt: skip
     if (run / "curves.png").exists():
         shutil.copy(run / "curves.png", out / "curves.png")
-    after = evaluate(run, episodes=EPISODES, seed=seed + 2)
-    chance = roll_out(make_pool(task, EPISODES), seed + 2, _random(task, seed + 2))
-    console.print(gained(chance, after), soft_wrap=True)
+    chance, trained = (evaluate(policy, EPISODES, seed + 2, task=task) for policy in (_random(task, seed + 2), run))
+    console.print(gained(chance, trained), soft_wrap=True)
     console.print(f"See {out}/curves.png, {out}/random.png and {out}/trained.png.", soft_wrap=True, highlight=False)
     return run
 
 
-def gained(before: FirstEpisodes, after: Evaluation) -> str:
-    """What training has changed, in one line, with Wilson's intervals at 95 %."""
-    n = len(before.costs)
-    intervals = wilson_interval(int(np.sum(before.costs == 0)), n), after.safety_probability_interval
-    shares = [
-        f"{share:.2f} ({low:.2f} to {high:.2f})"
-        for share, (low, high) in zip((before.safety_probability, after.safety_probability), intervals, strict=True)
+def gained(before: Evaluation, after: Evaluation) -> str:
+    """What training has changed, in one line."""
+    pairs = [
+        (name, getattr(before, field), getattr(after, field))
+        for name, field in (("cost", "cost"), ("reward", "reward"), ("safe reward", "safe_reward"))
     ]
-    reward, cost = before.returns.mean(), before.costs.mean()
     return (
-        f"Gained, in {n} fresh episodes of each: safety probability from {shares[0]} at random to {shares[1]},"
-        f" cost from {cost:z.1f} to {after.cost:z.1f}, reward from {reward:z.2f} to {after.reward:z.2f}."
+        f"Before and after, in {before.episodes} fresh episodes each: safety probability"
+        f" {' -> '.join(map(_with_interval, (before, after)))}, 95 % intervals in brackets; "
+        + ", ".join(f"{name} {first:z.2f} -> {last:z.2f}" for name, first, last in pairs)
+        + "."
     )
+
+
+def _with_interval(found: Evaluation) -> str:
+    low, high = found.safety_probability_interval
+    return f"{found.safety_probability:.2f} ({low:.2f} to {high:.2f})"
 
 
 def roll_out(pool: Pool, seed: int, act: Act, after_step: Callable[[], None] = lambda: None) -> FirstEpisodes:

@@ -86,7 +86,9 @@ def test_steps_that_decay_are_those_of_a_smaller_radius(algo: str) -> None:
     decaying, batch = start(algo, cost_limit=25.0, step_decay=1.0, step_decay_from=0.0, **BRIEF)
     smaller, _ = start(algo, cost_limit=25.0, target_kl=decaying.settings.target_kl / 4, step_decay=0.0, **BRIEF)
     settings = decaying.settings
-    assert decaying.update(batch, 20.0, 0.5) == pytest.approx(smaller.update(batch, 20.0, 0.5), rel=1e-6, nan_ok=True)
+    found = decaying.update(batch, 20.0, 0.5)
+    assert found.pop("radius") == settings.target_kl / 4
+    assert found == pytest.approx(smaller.update(batch, 20.0, 0.5), rel=1e-6, nan_ok=True)
     assert torch.equal(theta_of(decaying), theta_of(smaller))
     assert decaying.settings is settings
     assert settings.scheduled(0.5) == {"target_kl": settings.target_kl / 4}

@@ -21,7 +21,7 @@ from sbtrpo.nets.policy import Policy
 from tests.devices import DEVICE
 
 SIZE, ACTIONS, SAMPLES = 6, 2, 96
-METHODS = ("sb-trpo", "sb-trpo", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
+METHODS = ("sb-trpo", "sb-trpo_annealed", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
 
 
 def methods(algos: Sequence[str] = METHODS, discrete: bool = False, constraints: int = 1) -> list[Method]:
@@ -53,7 +53,7 @@ def batch_for(method: Method, seed: int, constraints: int = 1) -> Batch:
 
 
 def update(method: Method, number: int, constraints: int = 1) -> Diagnostics:
-    return method.update(batch_for(method, number, constraints), [1.0] * constraints, 0.0)
+    return method.update(batch_for(method, number, constraints), [1.0] * constraints, 0.8)
 
 
 def updates(chosen: Sequence[Method], constraints: int = 1) -> list[Diagnostics | Exception]:

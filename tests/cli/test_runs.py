@@ -324,6 +324,15 @@ def test_what_falls_over_a_run_is_told_from_and_to(tmp_path: Path, capsys: pytes
     assert metrics["penalty"].tolist() == pytest.approx([5.0, 27.5, 27.5, 38.75])
 
 
+def test_steps_that_have_grown_short_are_long_again_in_a_longer_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sbtrpo.train(TOY.replace(algo="sb-trpo_annealed", step_decay_from=0.0), tmp_path / "run", quiet=True)
+    assert main(["resume", str(run), "--total-steps", "800"]) == 0
+    assert "target_kl goes on at 0.0025, where it was 0" in " ".join(capsys.readouterr().out.split())
+    assert RunFolder.open(run).metrics()["radius"].tolist() == pytest.approx([0.01, 0.0025, 0.0025, 0.000625])
+
+
 @pytest.mark.parametrize("steps", ["400", "200", "500"])
 def test_a_run_is_not_made_shorter_than_it_is(steps: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "config.toml").read_bytes()

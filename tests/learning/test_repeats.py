@@ -17,7 +17,7 @@ from sbtrpo.envs.physics.cpu import available_cores
 BUSY = "import sys, threading as t; t.Thread(target=sys.stdin.read).start()\nwhile t.active_count() > 1: pass"
 """Until its standard input closes, as it does when whoever started it is gone."""
 RUN = ("--steps-per-epoch", "20000", "--total-steps", "40000", "--advantage", "mc-linear")
-"""The demo's epochs, whose sums are long enough to be split among threads."""
+"""Epochs whose sums are long enough to be split among threads."""
 
 
 def metrics(out: Path, cores: set[int]) -> bytes:

@@ -227,13 +227,15 @@ def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     for name in ("random.png", "trained.png", "curves.png"):
         assert coloured_pixels(tmp_path / name) > LAYOUT_COLOURS
     assert (run / "summary.json").exists()
-    assert "Now 1 epoch of SB-TRPO" in text
+    assert "Now 1 epoch of sb-trpo_annealed" in text
     assert re.search(r"about \d+ minutes? on this machine", text)
-    found = re.search(r"safety probability from (\S+) \((\S+) to (\S+)\) at random to (\S+) \((\S+) to (\S+)\)", text)
-    assert found is not None
-    share, low, high, trained, trained_low, trained_high = map(float, found.groups())
+    line = re.search(
+        r"safety probability (\S+) \((\S+) to (\S+)\) -> (\S+) \((\S+) to (\S+)\).*safe reward \S+ -> ", text
+    )
+    assert line is not None
+    share, low, high, trained, trained_low, trained_high = map(float, line.groups())
     _, costs = random_episodes(CIRCLE, worlds=100, seed=2)
-    assert share == pytest.approx(np.mean(costs == 0), abs=0.005)
+    assert low <= np.mean(costs == 0) <= high
     assert low < share < high
     assert trained_low <= trained <= trained_high
 
