@@ -58,9 +58,13 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("advantage", 3 * 4 * 5),
         ("long_button", 5),
         ("smoke", (3 + 2 + 4) * 2),
+        ("circle_hopper", 4 * 2 * 2),
+        ("frontier", 3 * 2 * 2),
+        ("published", 8 * 3),
+        ("annealed", 8 * 3),
     ],
 )
-def test_the_papers_plans_have_their_runs(name: str, count: int) -> None:
+def test_the_plans_have_their_runs(name: str, count: int) -> None:
     runs = Plan.from_file(PLANS / f"{name}.toml").runs()
     assert len(runs) == count
     assert len({run_path("runs", run) for run in runs}) == count
