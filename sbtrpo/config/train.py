@@ -141,10 +141,12 @@ class TrainConfig(RunSettings):
 
     def digest(self) -> str:
         """Eight letters that tell runs with other settings apart, the seed aside."""
-        effective = self.in_effect()
-        if effective["init_from"] is None:
-            del effective["init_from"]  # folders had their names before there was such a setting
+        effective = {name: value for name, value in self.in_effect().items() if (name, value) not in LATER}
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
+
+
+LATER = (("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0))
+"""Settings as they were before there were such: folders had their names then, and keep them."""
 
 
 def all_settings(entry: catalogue.Entry) -> dict[str, Declared]:

@@ -7,6 +7,7 @@ all of them as one vector (`flatten`, `unflatten`) without copying modules.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -220,7 +221,8 @@ class Policy:
         self.low, self.high = np.array(state["low"]), np.array(state["high"])
         self._sent = None
         if (action := state.get("action")) is not None:  # older versions did not tell
-            self.shape, self.dtype, self.start = tuple(action["shape"]), str(action["dtype"]), int(action["start"])
+            self.shape = tuple(map(operator.index, action["shape"]))
+            self.dtype, self.start = str(action["dtype"]), int(action["start"])
             np.dtype(self.dtype or "float32")  # one that is none is told of here
             self.table = np.array(action["table"]) if "table" in action else None
             if self.table is not None and self.table.shape != (self.head.outputs, *self.shape):

@@ -246,7 +246,9 @@ def test_a_file_that_is_no_plan_is_named(tmp_path: Path) -> None:
         Plan.from_file(write(tmp_path, "workers_ = 3"))
     with pytest.raises(FileNotFoundError, match="there is no plan"):
         Plan.from_file(tmp_path / "none.toml")
-    with pytest.raises(FileNotFoundError, match=r"there is no plan mian; .* or one of advantage, beta, .*, main, "):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no plan mian; .* or one of advantage, annealed, beta, .*, main, "
+    ):
         Plan.from_file("mian")
     with pytest.raises(ValueError, match="name a plan, such as main"):
         make_plan(None, {})

@@ -146,6 +146,16 @@ def changed(state: Any, place: tuple[Any, ...], value: Any) -> Any:
     return items if isinstance(state, dict) else type(state)(items.values())
 
 
+@pytest.mark.parametrize("shape", [np.zeros((7, 5)), np.full(3, np.nan), -1, None, "x", [2.5, 1], [7]])
+def test_a_forged_shape_of_actions_is_refused(trained: Path, tmp_path: Path, shape: Any) -> None:
+    run = Path(shutil.copytree(trained, tmp_path / "run"))
+    newest = run / "checkpoints" / "epoch-000002"
+    content = checkpoint.load(newest)
+    checkpoint.save(newest, changed(content, ("state", "policy", "action", "shape"), shape))
+    with pytest.raises((UserError, ValueError)):
+        sbtrpo.load_policy(run).act(OBS)
+
+
 @settings(LENIENT, max_examples=40)
 @given(data=st.data())
 def test_a_run_with_a_forged_state_goes_on_or_is_refused(trained: Path, tmp_path: Path, data: st.DataObject) -> None:
