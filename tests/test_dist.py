@@ -93,7 +93,7 @@ def test_the_kept_results_are_in_the_wheel(installed: Path, tmp_path: Path) -> N
 
 def test_the_demo_runs_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     said = run(installed, tmp_path, "demo", "--task", "ToyCorridor-v0", "--epochs", "1")
-    assert "In 100 fresh episodes" in said
+    assert "in 100 fresh episodes each: safety probability" in said
     assert (tmp_path / "demo" / "curves.png").exists()
 
 
