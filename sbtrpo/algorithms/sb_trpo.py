@@ -124,10 +124,10 @@ class AnnealedSettings(SBTRPOSettings):
 
 
 class SBTRPOAnnealed(SBTRPO):
-    """SB-TRPO whose steps grow shorter: most of each is the noise of its episodes, and short steps average it out."""
+    """SB-TRPO whose steps grow shorter: most of each is the noise of its episodes, which short ones add up less."""
 
     title = "SB-TRPO, annealed"
-    summary = "SB-TRPO whose steps grow shorter in the second half of the run, so that the noise in them averages out"
+    summary = "SB-TRPO whose steps grow shorter in the second half of the run, so that less of their noise stays"
     Settings = AnnealedSettings
 
 

@@ -30,8 +30,9 @@ def frontiers(runs: Runs, task: str) -> dict[str, list[Variant]]:
     """The methods that ran on a task with more than one β; of each the variants that differ only in β, in its order."""
     found: dict[str, list[Variant]] = {}
     for variant in runs.variants:
-        if (variant.plain or variant.differs_in("beta")) and isinstance(variant.get("beta"), float | int):
-            found.setdefault(variant.algo, []).extend([variant] * bool(runs.of(task, variant)))
+        biased = isinstance(variant.get("beta"), float | int) and (variant.plain or variant.differs_in("beta"))
+        if biased and runs.of(task, variant):
+            found.setdefault(variant.algo, []).append(variant)
     return {algo: sorted(own, key=lambda v: float(v.get("beta"))) for algo, own in found.items() if len(own) > 1}
 
 

@@ -22,6 +22,7 @@ from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.arrays import to_numpy
 from sbtrpo.envs.streams import Floats
 from sbtrpo.envs.tasks.navigation import Navigation
+from sbtrpo.errors import UserError
 from sbtrpo.learning.training import train
 from sbtrpo.runs.claims import Claim
 from sbtrpo.runs.evaluation import Evaluation, evaluate, load_policy
@@ -146,6 +147,8 @@ def run_training_demo(
         out: a folder; an earlier demo there is replaced.
         console: where the text goes; standard output if left out.
     """
+    if epochs < 1:
+        raise UserError(f"epochs must be at least 1, got {epochs}")
     console, out = console or Console(), Path(out)
     config = TrainConfig(task=task, seed=seed, algo="sb-trpo_annealed", total_steps=epochs * 20_000)
     before = run_demo(task, 20, seed, out / "random.png", console)

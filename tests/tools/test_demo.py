@@ -16,6 +16,7 @@ from sbtrpo.envs import get_spec
 from sbtrpo.envs.spec import NavigationSpec
 from sbtrpo.envs.tasks.navigation import Navigation
 from sbtrpo.envs.view.topdown import MAX_PANELS, STYLES, UNSAFE, draw_worlds, worlds_figure
+from sbtrpo.errors import UserError
 from sbtrpo.runs.claims import Busy
 from sbtrpo.runs.folder import RunFolder
 from sbtrpo.tools import demo
@@ -238,6 +239,12 @@ def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     assert low <= np.mean(costs == 0) <= high
     assert low < share < high
     assert trained_low <= trained <= trained_high
+
+
+def test_a_demo_without_an_epoch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="epochs must be at least 1, got 0"):
+        run_training_demo(CIRCLE, epochs=0, out=tmp_path)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_demo_leaves_another_one_that_is_at_work_alone(tmp_path: Path) -> None:
