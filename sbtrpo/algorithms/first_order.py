@@ -204,8 +204,7 @@ class FirstOrderMethod(Method[F]):
             order = form.order(n, self.orders)
             squares[:] = 0
             if replayed is not None:
-                for rows in order.split(size):
-                    replayed(rows)
+                replayed.over(order)
             else:
                 shuffled = samples.at(order)
                 for start in range(0, n, size):

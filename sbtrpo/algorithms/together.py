@@ -1,9 +1,9 @@
 """Updates of several learners at once: what their trust regions ask for is computed together, in batched products.
 
 A method's update is written for one learner, and knows nothing of others. Here each runs in a thread of its own, and
-only one of them at a time, until it asks its trust region for a solution or for a trial step. When all have asked, all
-are answered at once. A learner's numbers are those that it has alone, but for the rounding of batched products, and do
-not depend on what the others' are.
+only one of them at a time, until it asks its trust region for a solution or for a trial step, or comes to a pass of
+recorded minibatches. When all have asked, all are answered at once. A learner's numbers are those that it has alone,
+but for the rounding of batched products, and do not depend on what the others' are.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sbtrpo.algorithms.trust_region import Solution, TrustRegion, TrustRegionSet
 from sbtrpo.nets.linearised import Linearised, LinearisedTogether
 from sbtrpo.nets.network import unflatten
 from sbtrpo.nets.policies import networks
+from sbtrpo.nets.replayed import Replayed, passed_on, side_by_side
 
 T = TypeVar("T")
 
@@ -131,6 +132,20 @@ class Solve(Request):
         return [Solution(found.x[k], found.product[k], found.taken[k], found.residual[k]) for k in own]
 
 
+@dataclass(frozen=True)
+class Pass(Request):
+    """A pass of recorded minibatches."""
+
+    replayed: Replayed
+    order: Tensor
+
+    @classmethod
+    @override
+    def answer(cls, asked: Sequence[Pass]) -> list[None]:
+        side_by_side([(one.replayed, one.order) for one in asked])
+        return [None] * len(asked)
+
+
 def _side_by_side(params: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Parameters of several learners, (L, ...) each."""
     return [torch.stack(alike) for alike in zip(*params, strict=True)]
@@ -193,6 +208,7 @@ class Strand(threading.Thread, Generic[T]):
     @override
     def run(self) -> None:
         torch.set_num_threads(self._threads)  # which every thread has to be told
+        passed_on.set(lambda replayed, order: self.ask(Pass(replayed, order)))
         try:
             self.result = self._work()
         except Exception as error:
@@ -208,16 +224,20 @@ def ask(request: Request) -> Any:
 def together(works: Sequence[Callable[[], T]]) -> list[T | Exception]:
     """What pieces of work give, or what went wrong with them. What they ask for is answered together.
 
-    Trials are answered before solutions: so nobody solves before all are ready for it.
+    Trials are answered before solutions, and those before passes of minibatches: so nobody solves before all are ready
+    for it, and first-order methods wait to pass over their minibatches together with the others' critics.
     """
     strands = [Strand(work) for work in works]
     asked = {strand: strand.proceed() for strand in strands}
     while waiting := {strand: request for strand, request in asked.items() if request is not None}:
-        kind = Try if any(isinstance(request, Try) for request in waiting.values()) else Solve
+        kind = next(kind for kind in _IN_TURN if any(isinstance(request, kind) for request in waiting.values()))
         now = [strand for strand, request in waiting.items() if isinstance(request, kind)]
         for strand, answer in zip(now, _answers(kind, [waiting[strand] for strand in now]), strict=True):
             asked[strand] = strand.proceed(answer)
     return [strand.result for strand in strands]
+
+
+_IN_TURN: tuple[type[Request], ...] = (Try, Solve, Pass)
 
 
 def _answers(kind: type[Request], asked: Sequence[Any]) -> Sequence[Any]:

@@ -140,8 +140,7 @@ class Critics:
                 order = form.order(len(x), generator)
                 squares[:] = 0
                 if replayed is not None:
-                    for rows in order.split(batch):
-                        replayed(rows)
+                    replayed.over(order)
                     continue
                 shuffled_x, shuffled_y = x[order], y[:, order]
                 for start in range(0, len(x), batch):

@@ -82,7 +82,7 @@ class Form(Protocol):
     def normaliser(self, size: int) -> AnyNormaliser:
         """Statistics of observations, as yet of none."""
 
-    def replayed(self, work: Callable[[Array], None], rows: int) -> Callable[[Array], None] | None:
+    def replayed(self, work: Callable[[Array], None], rows: int) -> Replayed | None:
         """Work on minibatches of so many rows, given by their numbers, that is recorded; None where nothing can be."""
 
     def calm(self) -> contextlib.AbstractContextManager[Any]:

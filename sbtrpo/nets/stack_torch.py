@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from sbtrpo.nets.activations import ACTIVATIONS
 from sbtrpo.nets.stack import count, views
@@ -66,22 +67,22 @@ class TensorStack:
 
 
 class TensorAdam:
-    """Adam (β 0.9 and 0.999, ε 1e-8) on one vector, counting steps on the device, so that one can be recorded."""
+    """Torch's Adam in its fused form on one vector, counting steps on the device, so that one can be recorded.
+
+    The count is a float32, as torch has it, and stays at 2^24, where nothing depends on it any more.
+    """
 
     def __init__(self, size: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
-        self._mean, self._square, self._scratch = torch.zeros((3, size), dtype=dtype, device=device)
-        self._steps = torch.zeros((), dtype=torch.float64, device=device)
+        self._mean, self._square = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+        self._steps = torch.zeros((), device=device)
 
     def step(self, theta: Tensor, gradient: Tensor, learning_rate: float) -> None:
         """Move theta against the gradient, in place."""
-        self._steps += 1
-        self._mean.lerp_(gradient, 0.1)
-        self._square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
-        # Both corrections of the start, as factors: of the root's scale and of the learning rate.
-        root = torch.sqrt(1 - 0.999**self._steps)
-        torch.sqrt(self._square, out=self._scratch).add_(1e-8 * root)
-        torch.div(self._mean, self._scratch, out=self._scratch)
-        theta.sub_(self._scratch.mul_(learning_rate * root / (1 - 0.9**self._steps)))
+        adam(
+            [theta], [gradient], [self._mean], [self._square], [], [self._steps],
+            fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, weight_decay=0.0, eps=1e-8,
+            maximize=False,
+        )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
         """Both moments and the number of steps, as `Adam` saves them."""

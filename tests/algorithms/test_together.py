@@ -14,10 +14,11 @@ from sbtrpo.algorithms import together as module
 from sbtrpo.algorithms.base import Batch, Diagnostics, Method
 from sbtrpo.algorithms.together import Request, SharedRegion, Solve, Strand, Try, ask, together
 from sbtrpo.algorithms.trust_region import TrustRegionMethod
-from sbtrpo.nets import linearised
+from sbtrpo.nets import forms, linearised
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
+from sbtrpo.nets.replayed import Replayed
 from tests.devices import DEVICE
 
 SIZE, ACTIONS, SAMPLES = 6, 2, 96
@@ -88,6 +89,18 @@ def answered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 def test_updates_are_those_of_each_learner_alone(answered: list[tuple[str, int]]) -> None:
     assert_alike(methods(), methods())
     assert [count for kind, count in answered if kind == "Solve"] == [6]  # all but PPO-Lag, at once
+
+
+def test_passes_of_minibatches_go_side_by_side(
+    answered: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they are recorded; here they are told that they were."""
+    monkeypatch.setattr(forms.TorchForm, "replayed", lambda form, work, rows: Replayed(work, rows, form.device))
+    monkeypatch.setattr(forms, "MANY_ROWS", 0)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    algos = ["ppo_lag", "cup", "trpo_lag", "sb-trpo"]
+    assert_alike(methods(algos), methods(algos))
+    assert max(count for kind, count in answered if kind == "Pass") == 3  # all but SB-TRPO, which has no critics
 
 
 @pytest.mark.parametrize("algo", ["sb-trpo", "trpo_lag"])
