@@ -62,6 +62,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("frontier", 3 * 2 * 2),
         ("published", 8 * 3),
         ("annealed", 8 * 3),
+        ("batches", 2 * 2),
     ],
 )
 def test_the_plans_have_their_runs(name: str, count: int) -> None:
@@ -247,7 +248,7 @@ def test_a_file_that_is_no_plan_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no plan"):
         Plan.from_file(tmp_path / "none.toml")
     with pytest.raises(
-        FileNotFoundError, match=r"there is no plan mian; .* or one of advantage, annealed, beta, .*, main, "
+        FileNotFoundError, match=r"there is no plan mian; .* or one of advantage, annealed, batches, beta, .*, main, "
     ):
         Plan.from_file("mian")
     with pytest.raises(ValueError, match="name a plan, such as main"):
