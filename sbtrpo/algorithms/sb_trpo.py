@@ -132,6 +132,22 @@ class SBTRPOAnnealed(SBTRPO):
 
 
 @dataclass(frozen=True)
+class PacedSettings(SBTRPOSettings):
+    """With steps as long as successive updates agree, and a linear baseline."""
+
+    advantage: Advantage = "mc-linear"
+    pace: float = 2.0
+
+
+class SBTRPOPaced(SBTRPO):
+    """SB-TRPO whose steps are as long as there is reason for: see `pace.py`."""
+
+    title = "SB-TRPO, paced"
+    summary = "SB-TRPO whose steps are as long as successive updates agree; Monte Carlo less a linear baseline"
+    Settings = PacedSettings
+
+
+@dataclass(frozen=True)
 class Direction:
     """A step and how it came about."""
 

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, SeparateCritics, Trial, report
+from sbtrpo.algorithms.pace import Pace, length
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
@@ -43,6 +44,10 @@ class TrustRegionSettings(SeparateCritics):
     """Share of the steps' length that is gone at the end of the run; the radius falls as its square."""
     step_decay_from: float = setting(0.0, least=0, below=1, span="in [0, 1)")
     """Share of the run after which steps begin to grow shorter, linearly."""
+    pace: float = setting(0.0, least=0)
+    """Steps are at most so often as long as the part of them that successive updates agree on; 0: always full ones."""
+    pace_memory: float = setting(0.98, least=0, below=1, span="in [0, 1)")
+    """Weight of earlier updates in that agreement, each time another one has come."""
     cg_iterations: int = setting(15, least=1)
     """The most iterations of conjugate gradients."""
     cg_damping: float = setting(0.1, least=0)
@@ -300,6 +305,7 @@ class TrustRegionMethod(Method[T]):
         names: Sequence[str] = ("c",),
     ) -> None:  # fmt: skip
         super().__init__(policy, critics, config, orders, names)
+        self.pace = Pace(flatten(policy.params), self.settings.pace_memory) if self.settings.pace else None
         if critics is not None:
             critics.use(minibatch_form(policy.device, self._critic_rows(config.steps_per_epoch)))
 
@@ -324,7 +330,7 @@ class TrustRegionMethod(Method[T]):
         settings = self.settings
         region = self.region(self.policy, batch, settings.kl_reduction, settings.cg_damping)
         gradients = region.gradients()
-        proposal = self.propose(region, gradients, costs)
+        proposal, pace = self._paced(self.propose(region, gradients, costs), region)
         solution = proposal.solution
         skipped = not bool(torch.isfinite(proposal.step).all() & torch.isfinite(solution.x).all())
         accepted = Accepted(region.theta, 0.0, 0, region.old)
@@ -345,9 +351,31 @@ class TrustRegionMethod(Method[T]):
             "cg_iterations": float(solution.iterations),
             "cg_residual": float(solution.residual.max()),
             **proposal.facts,
+            **pace,
             **dict(zip([f"holds_{name}" for name in ("r", *self.names)], what_holds(region, settings), strict=True)),
             **self._fit(batch),
         }
+
+    def _paced(self, full: Proposal, region: TrustRegion) -> tuple[Proposal, Diagnostics]:
+        """The proposal with a step as long as its pace allows."""
+        if self.pace is None:
+            return full, {}
+        if not bool(torch.isfinite(full.step).all()):
+            return full, {"agreement": math.nan, "step_length": math.nan}
+        agreement = self.pace.agreement(full.step, region.fisher(full.step[None])[0])
+        share = length(agreement, self.settings.pace)
+        shorter = dataclasses.replace(full, step=share * full.step, curvature=share**2 * full.curvature)
+        return shorter, {"agreement": agreement, "step_length": share}
+
+    @override
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), **({} if self.pace is None else {"pace": self.pace.state_dict()})}
+
+    @override
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.pace is not None:
+            self.pace.load_state_dict(state["pace"])
 
     def residuals(self, solution: Solution) -> Diagnostics:
         """`cg_residual_<signal>` of a solution that has a row for each signal."""

@@ -31,6 +31,7 @@ BUILT_IN = {
     "sb-trpo_rcritic": "sb_trpo:SBTRPORewardCritic",
     "sb-trpo_critic": "sb_trpo:SBTRPOCritics",
     "sb-trpo_annealed": "sb_trpo:SBTRPOAnnealed",
+    "sb-trpo_paced": "sb_trpo:SBTRPOPaced",
     "ppo_lag": "ppo_lag:PPOLag",
     "trpo_lag": "trpo_lag:TRPOLag",
     "cpo": "cpo:CPO",

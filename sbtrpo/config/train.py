@@ -145,7 +145,7 @@ class TrainConfig(RunSettings):
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
-LATER = (("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0))
+LATER = (("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98))
 """Settings as they were before there were such: folders had their names then, and keep them."""
 
 

@@ -51,6 +51,7 @@ LOOKS = {
     "sb-trpo_critic": Look(VERMILLION, DASHED),
     "sb-trpo_rcritic": Look(VERMILLION, DOTTED),
     "sb-trpo_annealed": Look(BROWN),
+    "sb-trpo_paced": Look(BROWN, DASHED),
 }
 
 

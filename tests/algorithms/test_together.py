@@ -22,7 +22,7 @@ from sbtrpo.nets.replayed import Replayed
 from tests.devices import DEVICE
 
 SIZE, ACTIONS, SAMPLES = 6, 2, 96
-METHODS = ("sb-trpo", "sb-trpo_annealed", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
+METHODS = ("sb-trpo", "sb-trpo_paced", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
 
 
 def methods(algos: Sequence[str] = METHODS, discrete: bool = False, constraints: int = 1) -> list[Method]:

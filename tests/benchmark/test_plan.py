@@ -159,7 +159,7 @@ def test_a_setting_of_one_method_is_left_out_of_the_runs_of_the_others() -> None
     ],
 )
 def test_a_setting_of_no_method_of_the_plan_is_refused(settings: dict[str, Any]) -> None:
-    owners = "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed"
+    owners = "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced"
     sentence = f"no algorithm of this plan has a setting beta, as {owners} would; leave it out"
     with pytest.raises(ValueError, match=sentence):
         Plan.from_settings(settings)

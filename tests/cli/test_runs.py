@@ -269,7 +269,7 @@ def test_keyword_arguments_of_an_environment_come_from_files_and_flags(
         ("beta = 2\n", "beta must be"),
         ("bata = 0.5\n", "has a setting that sbtrpo does not know: bata"),
         ("beta = \n", "is not TOML"),
-        (None, "give the path of a TOML file, or one of advantage, annealed, beta, "),
+        (None, "give the path of a TOML file, or one of advantage, annealed, batches, "),
     ],
 )
 def test_a_file_that_cannot_be_meant_is_one_line(

@@ -12,7 +12,10 @@ from sbtrpo.config.settings import declared
 
 # The specification's table of hyperparameters, written out: nothing here is read from the methods.
 ALL = {"gae_lambda": 0.95, "baseline_ridge": 1e-3, "critic_l2": 1e-3, "max_grad_norm": 40.0}
-LINE_SEARCH = {"step_decay": 0.0, "step_decay_from": 0.0, "line_search_fraction": 0.8, "line_search_first": 1.0}
+LINE_SEARCH = {
+    "step_decay": 0.0, "step_decay_from": 0.0, "pace": 0.0, "pace_memory": 0.98, "line_search_fraction": 0.8,
+    "line_search_first": 1.0,
+}  # fmt: skip
 TRPO_TYPE = {
     **ALL, **LINE_SEARCH, "critic_minibatches": 0,
     "advantage": "gae", "target_kl": 0.01, "cg_iterations": 15, "cg_damping": 0.1, "cg_tolerance": 0.0,
@@ -37,6 +40,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "sb-trpo_rcritic": {**SB_TRPO, "advantage": "gae-reward"},
     "sb-trpo_critic": {**SB_TRPO, "advantage": "gae"},
     "sb-trpo_annealed": {**SB_TRPO, "advantage": "mc", "step_decay": 1.0, "step_decay_from": 0.5},
+    "sb-trpo_paced": {**SB_TRPO, "advantage": "mc-linear", "pace": 2.0},
     "ppo_lag": {**PPO_TYPE, **COSTLY, **ADAM},
     "cppo_pid": {**PPO_TYPE, **COSTLY, "multiplier_init": 0.001, "pid_kp": 0.1, "pid_ki": 0.01, "pid_kd": 0.01},
     "focops": {
