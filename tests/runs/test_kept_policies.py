@@ -1,0 +1,55 @@
+"""The policies of this repository: whole, usable, and as the documentation has them."""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sbtrpo.runs.evaluation import evaluate
+
+ROOT = Path(__file__).parents[2]
+CARDS = sorted((ROOT / "policies").glob("*.toml"))
+SHOWN = ("reward", "cost", "safety_probability", "violation_probability_upper", "safe_reward")
+
+
+def card(path: Path) -> dict[str, Any]:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
+def test_there_is_at_most_one_a_task() -> None:
+    tasks = [card(path)["task"] for path in CARDS]
+    assert len(tasks) == len(set(tasks)) >= 4
+    assert {path.stem for path in CARDS} == {path.stem for path in (ROOT / "policies").glob("*.safetensors")}
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_a_policy_is_what_its_card_says(path: Path) -> None:
+    said = card(path)
+    file = path.with_name(said["file"])
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == said["sha256"]
+    assert said["evaluation"]["episodes"] == 1000
+    assert f'"{file.name}"' not in said["commands"]["train"]
+    assert file.stat().st_size < 500_000
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_the_documentation_shows_the_card(path: Path) -> None:
+    said = card(path)
+    rows = [line for line in (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").splitlines() if "|" in line]
+    (row,) = [line for line in rows if line.startswith(f"| `{path.stem}` ")]
+    _, _, method, steps, *numbers, _ = (cell.strip() for cell in row.split("|"))
+    assert (method, steps) == (f"`{said['algo']}`", f"{said['steps'] // 10**6} M")
+    for number, name in zip(numbers, SHOWN, strict=True):
+        assert float(number) == pytest.approx(said["evaluation"][name], rel=0.06), name
+
+
+@pytest.mark.parametrize("name", ["hopper", "car_circle"])
+def test_the_safe_ones_are_safe(name: str) -> None:
+    found = evaluate(ROOT / "policies" / f"{name}.safetensors", episodes=20, seed=11)
+    assert found.safety_probability >= 0.9
+    expected = card(ROOT / "policies" / f"{name}.toml")["evaluation"]["reward"]
+    assert found.reward == pytest.approx(expected, rel=0.2)
