@@ -133,9 +133,8 @@ class SBTRPOAnnealed(SBTRPO):
 
 @dataclass(frozen=True)
 class PacedSettings(SBTRPOSettings):
-    """With steps as long as successive updates agree, and a linear baseline."""
+    """With steps as long as successive updates agree."""
 
-    advantage: Advantage = "mc-linear"
     pace: float = 2.0
 
 
@@ -143,7 +142,7 @@ class SBTRPOPaced(SBTRPO):
     """SB-TRPO whose steps are as long as there is reason for: see `pace.py`."""
 
     title = "SB-TRPO, paced"
-    summary = "SB-TRPO whose steps are as long as successive updates agree; Monte Carlo less a linear baseline"
+    summary = "SB-TRPO whose steps are as long as successive updates agree, so that less of them is noise"
     Settings = PacedSettings
 
 
