@@ -1,12 +1,13 @@
 """How long steps should be, from what successive updates agree on.
 
 A step Δ has a part that other episodes would ask for, too, and a part that is the noise of its own. Successive steps
-have the former in common and the latter not. So with Fisher's metric F, and averaged over many updates,
+have the former in common and the latter not. So with Fisher's metric F, the mean p of F Δ over the steps before, and
+averaged over many updates,
 
-    a = ⟨Δ_t, F Δ_t-1⟩ / ⟨Δ_t, F Δ_t⟩
+    a = ⟨Δ, p⟩ / ⟨Δ, F Δ⟩
 
 is the share of a step's squared length that holds: 1 where batches leave no doubt, about 0 where all is noise, and less
-where steps are so long that each takes back the one before. √a is the length of that part, and steps are shortened to a
+where steps are so long that each takes back those before. √a is the length of that part, and steps are shortened to a
 multiple of it. So they are long at first, and where samples are plenty, and grow shorter as there is less to be learnt.
 """
 
@@ -33,25 +34,28 @@ class Pace:
 
     def __init__(self, like: Tensor, memory: float) -> None:
         self._memory = memory
-        self._last = torch.zeros_like(like)
-        self._common = self._own = 0.0
+        self._path = torch.zeros_like(like)
+        """Sum of F Δ of the steps before, the older ones counting less, and in `_weight` the sum of what they count."""
+        self._weight = self._common = self._own = 0.0
 
     def agreement(self, step: Tensor, product: Tensor) -> float:
         """a, when another step Δ of full length has come, given with F Δ; 1 as long as there is nothing to compare."""
-        if bool(self._last.any()):
-            self._common = self._memory * self._common + float(step @ self._last)
-            self._own = self._memory * self._own + float(step @ product)
-        self._last = product.clone()
+        keep = self._memory
+        if bool(product.any()):  # otherwise the batch had no signal, and says nothing
+            self._common = keep * self._common + float(step @ self._path)
+            self._own = keep * self._own + self._weight * float(step @ product)
+            self._path, self._weight = keep * self._path + product, keep * self._weight + 1.0
         return self._common / self._own if self._own > 0 else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step's agreement depends on."""
-        return {"last": self._last.cpu().numpy().copy(), "common": self._common, "own": self._own}
+        numbers = {"weight": self._weight, "common": self._common, "own": self._own}
+        return {"path": self._path.cpu().numpy().copy(), **numbers}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
-        self._last.copy_(torch.as_tensor(state["last"]))
-        self._common, self._own = float(state["common"]), float(state["own"])
+        self._path.copy_(torch.as_tensor(state["path"]))
+        self._weight, self._common, self._own = (float(state[name]) for name in ("weight", "common", "own"))
 
 
 def length(agreement: float, times: float) -> float:
