@@ -39,11 +39,12 @@ class Pace:
         self._weight = self._common = self._own = 0.0
 
     def agreement(self, step: Tensor, product: Tensor) -> float:
-        """a, when another step Δ of full length has come, given with F Δ; 1 as long as there is nothing to compare."""
-        keep = self._memory
-        if bool(product.any()):  # otherwise the batch had no signal, and says nothing
-            self._common = keep * self._common + float(step @ self._path)
-            self._own = keep * self._own + self._weight * float(step @ product)
+        """a, when another step Δ of full length has come, given with F Δ; 1 at the first one."""
+        keep, own = self._memory, float(step @ product)
+        if own > 0:  # otherwise the batch had no signal, and says nothing
+            common = float(step @ self._path) if self._weight else own  # the first one agrees with itself
+            self._common = keep * self._common + common
+            self._own = keep * self._own + max(1.0, self._weight) * own
             self._path, self._weight = keep * self._path + product, keep * self._weight + 1.0
         return self._common / self._own if self._own > 0 else 1.0
 
