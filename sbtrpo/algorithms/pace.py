@@ -1,7 +1,7 @@
 """How long steps should be, from what successive updates agree on.
 
 A step Δ has a part that other episodes would ask for, too, and a part that is the noise of its own. Successive steps
-have the former in common and the latter not. So with Fisher's metric F, the mean p of F Δ over the steps before, and
+have the former in common and the latter not. So with Fisher's metric F, the mean p of F Δ over the last few steps, and
 averaged over many updates,
 
     a = ⟨Δ, p⟩ / ⟨Δ, F Δ⟩
@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+RECENT = 0.8
+"""Weight of earlier steps in their mean, at most: a policy moves on, and with it what is to be asked for."""
 SHORTEST = 0.01
 """Of a step, as a share of the full one: agreement that is missing is a matter of chance, too."""
 
@@ -45,7 +47,8 @@ class Pace:
             common = float(step @ self._path) if self._weight else own  # the first one agrees with itself
             self._common = keep * self._common + common
             self._own = keep * self._own + max(1.0, self._weight) * own
-            self._path, self._weight = keep * self._path + product, keep * self._weight + 1.0
+            recent = min(keep, RECENT)
+            self._path, self._weight = recent * self._path + product, recent * self._weight + 1.0
         return self._common / self._own if self._own > 0 else 1.0
 
     def state_dict(self) -> dict[str, Any]:

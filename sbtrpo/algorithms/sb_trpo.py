@@ -5,8 +5,9 @@
     μ   = the least share of Δ_c with which cost still falls by β of what Δ_c would give
     Δ   = (1 - μ) Δ_r + μ Δ_c                          then shrink until KL ≤ δ and cost does not rise
 
-There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next. With
-several constraints every cost keeps its own share β_i of its own best decrease: `several.py`.
+There is no cost limit, no recovery phase and no multiplier, and nothing is carried from one update to the next but the
+pace of `sb-trpo_paced`. With several constraints every cost keeps its own share β_i of its own best decrease:
+`several.py`.
 """
 
 from __future__ import annotations

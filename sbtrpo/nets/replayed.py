@@ -45,7 +45,9 @@ class Replayed:
         """The work on all rows in this order, a minibatch after the other."""
         pass_on = passed_on.get()
         if pass_on is None:
-            side_by_side([(self, order)])
+            for error in side_by_side([(self, order)]):
+                if error is not None:
+                    raise error
         else:
             pass_on(self, order)
 
@@ -96,22 +98,40 @@ passed_on: ContextVar[Callable[[Replayed, Tensor], None] | None] = ContextVar("p
 
 
 @torch.no_grad()
-def side_by_side(passes: Sequence[tuple[Replayed, Tensor]]) -> None:
-    """Passes over orders of rows. On a GPU each goes on in its own stream, and they take turns in queueing up."""
-    here = torch.cuda.current_stream(passes[0][1].device) if passes[0][0].stream is not None else None
-    under_way = [(replayed.stream, replayed.minibatches(order)) for replayed, order in passes]
-    for stream, _ in under_way:
-        if stream is not None and here is not None:
-            stream.wait_stream(here)
+def side_by_side(passes: Sequence[tuple[Replayed, Tensor]]) -> list[Exception | None]:
+    """Passes over orders of rows; what went wrong with each, if anything, while the others went on.
+
+    On a GPU each goes on in its own stream, and they take turns in queueing up.
+    """
+    under_way = [_Pass(replayed, order) for replayed, order in passes]
     going = under_way
     while going:
-        going = [(stream, minibatches) for stream, minibatches in going if _turn(stream, minibatches)]
-    for stream, _ in under_way:
-        if stream is not None and here is not None:
-            here.wait_stream(stream)
+        going = [one for one in going if one.turn()]
+    for one in under_way:
+        one.join()
+    return [one.error for one in under_way]
 
 
-def _turn(stream: torch.cuda.Stream | None, minibatches: Iterator[None]) -> bool:
-    """Some minibatches in this stream; whether there were as many as a turn has."""
-    with torch.cuda.stream(stream):
-        return sum(1 for _ in islice(minibatches, TURN)) == TURN
+class _Pass:
+    """A pass under way, in the stream of its recording, which begins and ends with the current one."""
+
+    error: Exception | None = None
+
+    def __init__(self, replayed: Replayed, order: Tensor) -> None:
+        self._stream, self._minibatches = replayed.stream, replayed.minibatches(order)
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(order.device))
+
+    def turn(self) -> bool:
+        """Some minibatches; whether there were as many as a turn has."""
+        try:
+            with torch.cuda.stream(self._stream):
+                return sum(1 for _ in islice(self._minibatches, TURN)) == TURN
+        except Exception as error:
+            self.error = error
+            return False
+
+    def join(self) -> None:
+        """Let the current stream wait for what is queued up."""
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)

@@ -374,9 +374,10 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     critics = c["advantage"] in ("gae", "gae-reward")
     iterations = c["cg_iterations"]
     search = c["line_search_tries"] is not None and c["line_search_tries"] > 1
+    radius = _falling(c["target_kl"], c["step_decay"])
     return {
         "Discount Factor γ": c["gamma"],
-        "Target KL": f"at most {c['target_kl']}" if c["pace"] else _falling(c["target_kl"], c["step_decay"]),
+        "Target KL": f"at most {radius}" if c["pace"] else radius,
         "GAE λ": c["gae_lambda"] if critics else None,
         "Timesteps per Epoch": c["steps_per_epoch"],
         "Policy Hidden Layers": c["hidden"],

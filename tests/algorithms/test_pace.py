@@ -46,11 +46,12 @@ def test_lengths() -> None:
 
 @pytest.mark.parametrize("algo", ["sb-trpo", "cpo", "trpo_lag"])
 def test_a_method_shortens_its_steps_where_batches_disagree(algo: str) -> None:
-    """First two batches of one mind, then one of the opposite; the first step is the one that it is without a pace."""
+    """First two batches of one mind, then one of the opposite; the first step is half of that without a pace."""
     paced, batch = start(algo, pace=0.5, pace_memory=0.0, cost_limit=25.0, critic_passes=1)
     plain, _ = start(algo, cost_limit=25.0, critic_passes=1)
-    assert paced.update(batch, 20.0, 0.0)["step_length"] == 0.5
-    plain.update(batch, 20.0, 0.0)
+    first, full = (method.update(batch, 20.0, 0.0) for method in (paced, plain))
+    assert (first["agreement"], first["step_length"]) == (1.0, 0.5)
+    assert first["step_norm"] == pytest.approx(0.5 * full["step_norm"] / full["accepted_step"], rel=1e-4)
     again = make_batch(paced.policy, heads=0 if paced.critics is None else paced.critics.heads)
     second = paced.update(again, 20.0, 0.0)
     assert 0.5 < second["agreement"] <= 1

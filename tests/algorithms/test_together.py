@@ -22,6 +22,8 @@ from sbtrpo.nets.replayed import Replayed
 from tests.devices import DEVICE
 
 SIZE, ACTIONS, SAMPLES = 6, 2, 96
+TOLERANCE = 2e-3 if DEVICE == "cuda" else 1e-4
+"""Of residuals, on a GPU, where products of several round otherwise."""
 METHODS = ("sb-trpo", "sb-trpo_paced", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
 
 
@@ -68,7 +70,7 @@ def assert_alike(alone: Sequence[Method], ours: Sequence[Method], constraints: i
     for k, (facts, other, method) in enumerate(zip(updates(ours, constraints), alone, ours, strict=True)):
         assert not isinstance(facts, Exception), facts
         expected = update(other, k, constraints)
-        assert facts == pytest.approx(expected, rel=1e-4, abs=1e-6, nan_ok=True), type(method).__name__
+        assert facts == pytest.approx(expected, rel=TOLERANCE, abs=1e-6, nan_ok=True), type(method).__name__
         torch.testing.assert_close(flatten(method.policy.params), flatten(other.policy.params), rtol=1e-5, atol=1e-6)
 
 

@@ -63,6 +63,24 @@ def test_side_by_side_each_keeps_its_own_order() -> None:
         assert float(heap) == pytest.approx(expected, rel=1e-12)
 
 
+def test_what_goes_wrong_in_one_pass_stays_there() -> None:
+    seen = torch.zeros(20, device=DEVICE)
+
+    def work(rows: Tensor) -> None:
+        seen.index_add_(0, rows, torch.ones(len(rows), device=DEVICE))
+
+    def fail(rows: Tensor) -> None:
+        raise ArithmeticError(f"at {len(rows)} rows")
+
+    order = torch.randperm(20).to(DEVICE)
+    found = side_by_side([(Replayed(work, 2, DEVICE), order), (Replayed(fail, 2, DEVICE), order)])
+    assert found[0] is None
+    assert isinstance(found[1], ArithmeticError)
+    assert seen.tolist() == [1.0] * 20
+    with pytest.raises(ArithmeticError, match="at 2 rows"):
+        Replayed(fail, 2, DEVICE).over(order)
+
+
 def test_a_pass_goes_to_who_asked_for_it() -> None:
     """And nothing is worked on before that one does it."""
     seen, asked = list[int](), list[Tensor]()
