@@ -46,7 +46,7 @@ class Pace:
         if own > 0:  # otherwise the batch had no signal, and says nothing
             common = float(step @ self._path) if self._weight else own  # the first one agrees with itself
             self._common = keep * self._common + common
-            self._own = keep * self._own + max(1.0, self._weight) * own
+            self._own = keep * self._own + (self._weight or 1.0) * own
             recent = min(keep, RECENT)
             self._path, self._weight = recent * self._path + product, recent * self._weight + 1.0
         return self._common / self._own if self._own > 0 else 1.0

@@ -73,7 +73,7 @@ class Try(Request):
     @override
     def answer(cls, asked: Sequence[Try]) -> list[Trial]:
         regions, head = [one.region for one in asked], asked[0].region.head
-        params = _side_by_side([unflatten(one.theta, one.region.policy.params) for one in asked])
+        params = _stacked([unflatten(one.theta, one.region.policy.params) for one in asked])
         old_log_std, log_std = torch.stack([region.log_std for region in regions])[:, None], params[0][:, None]
         batches = [region.batch for region in regions]
         scale = log_std.new_tensor([region.kl_scale for region in regions])
@@ -145,7 +145,7 @@ class Pass(Request):
         return side_by_side([(one.replayed, one.order) for one in asked])
 
 
-def _side_by_side(params: Sequence[Sequence[Tensor]]) -> list[Tensor]:
+def _stacked(params: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Parameters of several learners, (L, ...) each."""
     return [torch.stack(alike) for alike in zip(*params, strict=True)]
 
