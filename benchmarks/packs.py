@@ -89,12 +89,12 @@ class Learners:
 
     def epoch(self, how: str, times: Times) -> None:
         """A rollout, and updates `together`, `apart`, or together with a closer look at what is solved (`solve`)."""
-        config = self.trainers[0].config
+        first = self.trainers[0]
         with timed(times, "rollout"):
             if self._pack is None:
-                outcomes: Sequence[Any] = [self.trainers[0].collector.collect(config.steps_per_world)]
+                outcomes: Sequence[Any] = [first.collector.collect(first.steps_per_world)]
             else:
-                outcomes = self._pack.collect(self.trainers, config.steps_per_world)
+                outcomes = self._pack.collect(self.trainers, first.steps_per_world)
         assert all(isinstance(outcome, Rollout) for outcome in outcomes), outcomes
         if how == "apart" or self._pack is None:
             regions(self.trainers, TrustRegion)
@@ -131,7 +131,7 @@ def measure(configs: Sequence[TrainConfig], epochs: int) -> dict[str, Any]:
     row = {
         "learners": count,
         "worlds_each": configs[0].num_envs,
-        "steps_each": configs[0].steps_per_world,
+        "steps_each": configs[0].steps_per_epoch // configs[0].num_envs,
         "rollout_steps_per_s": round(steps / median["rollout"]),
         "steps_per_s": round(steps / (median["rollout"] + update)),
         "rollout_s": round(median["rollout"], 4),

@@ -50,7 +50,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     alike = () if config.engine == "cpu" else (
         config.hidden, config.activation, config.normalise_observations, config.constraints, config.faulted
     )  # fmt: skip
-    shape = config.num_envs, config.steps_per_epoch, config.total_steps
+    shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.total_steps
     return config.task_entry.identity, *shape, *of_the_process, *alike
 
 
@@ -239,7 +239,7 @@ class Learner:
         self.failed = self.left = False
         config = folder.config
         title = f"{label(config)} on {config.task_entry.label}, seed {config.seed}, in a pack"
-        self.display = Display(config.epochs, config.total_steps, title, console=Console(file=log))
+        self.display = Display(config, title, console=Console(file=log))
         self.display.say(title)
         self.trainer, notes = restore(folder)
         for note in [*config.notes(), *notes]:
@@ -336,7 +336,6 @@ def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], step
 
 
 def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]) -> None:
-    config = learners[0].folder.config
     shared = _shared_pool([learner.trainer for learner in learners]) if len(learners) > 1 else None
     for learner in learners:
         if learner.recorder.over:  # a kill came before its end was written
@@ -346,7 +345,7 @@ def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]
             trainer.tell("on_epoch_begin")
         started = time.perf_counter()
         trainers = [None if learner.left else learner.trainer for learner in learners]
-        outcomes = _collect(shared, trainers, config.steps_per_world)
+        outcomes = _collect(shared, trainers, active[0].steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
         learn = one_after_another if shared is None else shared.learn
         for learner, epoch in zip(learners, learn(trainers, outcomes, seconds), strict=True):

@@ -86,6 +86,10 @@ class PlannedRun:
         """Task, algorithm, seed and hash."""
         return "/".join(self.path.parts[-3:])
 
+    def steps_between(self, first: int, last: int) -> int:
+        """From the end of one epoch to that of another."""
+        return self.config.steps_after(last) - self.config.steps_after(first)
+
 
 @dataclass(frozen=True)
 class Result:
@@ -277,8 +281,8 @@ class Scheduler:
         """The time left at the speed so far; None before the first epoch has ended."""
         counted = [run for run in self.runs if run.status not in ("elsewhere", "failed")]
         unfinished = [run for run in counted if run.status != "done"]
-        gained = sum((run.progress.epoch - run.first_epoch) * run.config.steps_per_epoch for run in counted)
-        missing = sum((run.config.epochs - run.progress.epoch) * run.config.steps_per_epoch for run in unfinished)
+        gained = sum(run.steps_between(run.first_epoch, run.progress.epoch) for run in counted)
+        missing = sum(run.steps_between(run.progress.epoch, run.config.epochs) for run in unfinished)
         return missing * (time.monotonic() - self._begun) / gained if gained > 0 else None
 
 

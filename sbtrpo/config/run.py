@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from sbtrpo.config.settings import Fidelity, setting
@@ -23,6 +28,9 @@ Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
 
+MOST_STEPS = 10**12
+"""Of a run."""
+
 TIMEOUT = 300.0
 """Seconds after which an environment that does not answer counts as hanging."""
 
@@ -41,7 +49,10 @@ class RunSettings:
     """Worlds stepped together."""
     steps_per_epoch: int = setting(20_000, least=1, ceiling=100_000_000)
     """Environment steps between updates, over all worlds."""
-    total_steps: int = setting(20_000_000, least=1, ceiling=10**12)
+    epoch_growth: float = setting(0.0, least=0, most=1)
+    """Each epoch has at least this share of the steps before it, in whole multiples of steps_per_epoch; 0: all are
+    alike."""
+    total_steps: int = setting(20_000_000, least=1, ceiling=MOST_STEPS)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
     those of one constraint joined by a plus: hazards vases_contact+vases_velocity."""
@@ -81,9 +92,10 @@ class RunSettings:
     threads: int = setting(0, least=0, ceiling=4096, operational=True)
     """Threads of the simulator; 0 takes all cores."""
     learner_threads: int = setting(0, least=0, ceiling=4096, operational=True)
-    """Threads of the update; 0 takes one where an epoch has at most 65,536 steps, and PyTorch's choice where it has
-    more. Last digits depend on how work is split among threads, so a run of small epochs has the same numbers on any
-    number of cores. On idle cores more threads are faster; on busy ones they wait for each other."""
+    """Threads of the update; 0 takes one where steps_per_epoch is at most 65,536, however epochs grow, and PyTorch's
+    choice where it is more. Last digits depend on how work is split among threads, so a run of small epochs has the
+    same numbers on any number of cores. On idle cores more threads are faster; on busy ones they wait for each
+    other."""
     env_timeout: float = setting(TIMEOUT, above=0, ceiling=10**7, operational=True)
     """Seconds after which a process with worlds of your own environment counts as hung, and is replaced."""
     keep_last: int = setting(2, least=1, ceiling=10**9, operational=True)
@@ -104,15 +116,63 @@ class RunSettings:
 
     @property
     def update_threads(self) -> int:
-        """Threads of the update; 0 for PyTorch's choice."""
+        """Threads of all updates; 0 for PyTorch's choice. Where epochs grow, the length of the first decides."""
         return self.learner_threads or (1 if self.steps_per_epoch <= SMALL_EPOCH else 0)
 
     @property
     def epochs(self) -> int:
-        """Number of epochs."""
-        return self.total_steps // self.steps_per_epoch
+        """Number of epochs: those that end within total_steps."""
+        return _epochs_within(self.total_steps // self.steps_per_epoch, self.epoch_growth)
 
-    @property
-    def steps_per_world(self) -> int:
-        """T, the steps of each world in an epoch."""
-        return self.steps_per_epoch // self.num_envs
+    def steps_after(self, epochs: int) -> int:
+        """Environment steps of so many epochs from the beginning of a run, over all worlds."""
+        return self.steps_per_epoch * _length(epochs, self.epoch_growth)
+
+    def steps_in(self, epoch: int) -> int:
+        """Environment steps of the epoch that comes after so many, over all worlds."""
+        return self.steps_after(epoch + 1) - self.steps_after(epoch)
+
+    def share_after(self, epochs: int) -> float:
+        """The share of the run that is over after so many epochs, in steps."""
+        return self.steps_after(epochs) / self.steps_after(self.epochs)
+
+
+# ---- epochs that grow, in multiples of the first -------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=4096)
+def _length(epochs: int, growth: float) -> int:
+    """Of so many epochs."""
+    if not growth:
+        return epochs
+    ends = _ends(growth)
+    if epochs <= (alike := next(ends)):
+        return epochs
+    for length in itertools.islice(ends, epochs - alike - 1, None):
+        return length
+    raise ValueError(f"no run has {epochs:,} epochs where epoch_growth is {growth:g}")
+
+
+@functools.lru_cache(maxsize=4096)
+def _epochs_within(length: int, growth: float) -> int:
+    """How many whole epochs that is."""
+    if not growth:
+        return length
+    ends = _ends(growth)
+    if length <= (alike := next(ends)):
+        return length
+    return alike + sum(1 for _ in itertools.takewhile(lambda end: end <= length, ends))
+
+
+def _ends(growth: float) -> Iterator[int]:
+    """Where epochs end: the last of those at the beginning that are all alike, then each of the longer ones.
+
+    The share is taken as the decimal number that stands in the settings, and all else are whole numbers. So lengths are
+    the same on every machine: 0.0048 of 625 is 3, which a product of floating-point numbers falls short of.
+    """
+    share = Fraction(str(growth))
+    end = math.ceil(2 / share)
+    yield end
+    while end <= MOST_STEPS:
+        end += end * share.numerator // share.denominator
+        yield end

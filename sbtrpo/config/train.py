@@ -134,8 +134,9 @@ class TrainConfig(RunSettings):
         notes = []
         if self.init_from is not None and self.initial_log_std != RunSettings.initial_log_std:
             notes.append("initial_log_std changes nothing where a run begins with the policy of init_from")
-        if (trained := self.epochs * self.steps_per_epoch) != self.total_steps:
-            epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {self.steps_per_epoch:,}"
+        if (trained := self.steps_after(self.epochs)) != self.total_steps:
+            lengths = f"{self.steps_per_epoch:,}" + (" and more" if self.epoch_growth else "")
+            epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {lengths}"
             notes.append(f"of total_steps, {self.total_steps:,}, the run takes {trained:,}: {epochs}")
         return notes
 
@@ -145,7 +146,10 @@ class TrainConfig(RunSettings):
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
-LATER = (("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98))
+LATER = (
+    ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98),
+    ("epoch_growth", 0.0),
+)  # fmt: skip
 """Settings as they were before there were such: folders had their names then, and keep them."""
 
 

@@ -42,8 +42,8 @@ def check_method(name: str, seed: int = 0, task: str = "ToyCorridor-v0", engine:
     try:
         entry = method(name)
         config = TrainConfig(
-            task=task, algo=name, seed=seed, num_envs=4, steps_per_epoch=400, total_steps=400 * EPOCHS, threads=1,
-            learner_threads=1, engine=engine,
+            task=task, algo=name, seed=seed, num_envs=4, steps_per_epoch=400, epoch_growth=0, total_steps=400 * EPOCHS,
+            threads=1, learner_threads=1, engine=engine,
         )  # fmt: skip
     except (UnfitMethod, ValueError) as error:
         return CheckReport(name, (CheckFinding("error", str(error)),))

@@ -49,6 +49,8 @@ class DeviceCollector(Collector):
 
     pool: GpuPool
     _storage: Storage | None = None
+    _endings: DeviceEndings
+    _noise: Tensor
 
     @override
     def collect(self, steps: int) -> Rollout:
@@ -82,6 +84,8 @@ class DeviceCollector(Collector):
         self._storage = None  # what was recorded works in other memory
 
     def _prepare(self, steps: int) -> None:
+        if self._storage is not None:  # of an epoch of another length, whose memory is needed
+            del self._storage, self._endings, self._noise, self._advance
         n, head = self.pool.num_worlds, self.policy.head
         self._storage = Storage(self.form, steps, n, 1 + self._count, self.policy)
         self._endings = DeviceEndings(steps)

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sbtrpo.config.run import RunSettings
 from sbtrpo.errors import Alarm
 
 Numbers = Mapping[str, float]
@@ -64,18 +65,15 @@ class Display(LiveView):
     """Shows the epochs of a run; use it as a context manager.
 
     Args:
-        total_epochs: of the whole run.
-        total_steps: environment steps of the whole run.
+        settings: of the run.
         title: stands at the head.
         quiet: show nothing.
         console: where to; standard output if left out.
     """
 
-    def __init__(
-        self, total_epochs: int, total_steps: int, title: str, quiet: bool = False, console: Console | None = None
-    ) -> None:
+    def __init__(self, settings: RunSettings, title: str, quiet: bool = False, console: Console | None = None) -> None:
         super().__init__(quiet, console)
-        self.total_epochs, self.total_steps, self.title = total_epochs, total_steps, title
+        self.settings, self.total_epochs, self.title = settings, settings.epochs, title
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -88,7 +86,8 @@ class Display(LiveView):
             # An epoch takes seconds: with rich's thirty the time left would vanish between two.
             speed_estimate_period=600,
         )
-        self._bar = self._progress.add_task("training", total=total_epochs, epochs=f"epoch 0/{total_epochs}", steps="0")
+        steps = settings.steps_after(self.total_epochs)
+        self._bar = self._progress.add_task("training", total=steps, epochs=f"epoch 0/{self.total_epochs}", steps="0")
 
     def begin(self) -> Live:
         """The bar."""
@@ -108,16 +107,16 @@ class Display(LiveView):
         """
         if self.quiet:
             return
-        rates = speeds(self.total_steps / self.total_epochs, timing)
+        epoch, steps = int(row["epoch"]), int(row["steps"])
+        rates = speeds(self.settings.steps_in(epoch - 1), timing)
         if self._live is None:
             self.say(plain_line(row, rates, self.total_epochs))
             return
-        epoch = int(row["epoch"])
         if epoch > 1 and not self._progress.tasks[0].completed:
             # A resumed run: the epochs of earlier sessions say nothing of this one's speed.
-            self._progress.reset(self._bar, completed=epoch - 1)
-        epochs, steps = f"epoch {epoch}/{self.total_epochs}", f"{int(row['steps']):,}"
-        self._progress.update(self._bar, completed=epoch, epochs=epochs, steps=steps)
+            self._progress.reset(self._bar, completed=self.settings.steps_after(epoch - 1))
+        epochs = f"epoch {epoch}/{self.total_epochs}"
+        self._progress.update(self._bar, completed=steps, epochs=epochs, steps=f"{steps:,}")
         self._live.update(Group(self._progress, table(row, rates)))
 
 

@@ -10,7 +10,7 @@ from sbtrpo.runs.folder import RunFolder
 def how_to_go_on(folder: RunFolder) -> str:
     """What to say of a run that is finished."""
     config, done = folder.config, folder.last_epoch
-    steps = done * config.steps_per_epoch
+    steps = config.steps_after(done)
     all_its = f"all its {done:,} epochs, {steps:,} steps, are" if done > 1 else f"its only epoch, {steps:,} steps, is"
     more, ended = 2 * steps, f"{all_its} done"
     if folder.stopped:
@@ -21,15 +21,15 @@ def how_to_go_on(folder: RunFolder) -> str:
 def check_length(folder: RunFolder, length: TrainConfig, done: int) -> None:
     """Refuse a length that the run has already, so many epochs in."""
     if length.epochs <= done:
-        steps = done * length.steps_per_epoch
-        raise UserError(f"{folder.path} has {steps:,} steps already; name more than that with --total-steps")
+        steps, next_end = (length.steps_after(epochs) for epochs in (done, done + 1))
+        raise UserError(f"{folder.path} has {steps:,} steps already; name at least {next_end} with --total-steps")
 
 
 def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> list[str]:
     """What becomes of all that goes by a run's length, so many epochs in."""
     if after.epochs == before.epochs:
         return []
-    then, now = (config.method.scheduled(done / config.epochs) for config in (before, after))
+    then, now = (config.method.scheduled(config.share_after(done)) for config in (before, after))
     own = f"; what {before.label} makes of the share of the run that is over follows the new length"
     return [
         f"the run now has {after.epochs:,} epochs in place of {before.epochs:,}"

@@ -117,7 +117,7 @@ class Trainer:
             self._cost_keys = [f"cost_{name}" for name in names]
             columns = [*self._cost_keys, *(f"safety_{name}" for name in names)]
         self._columns = columns
-        self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW)
+        self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW or config.epoch_growth > 0)
         self.baseline: Tensor | None = None
         """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
         self.tell: Callable[..., None] = _nobody_listens
@@ -125,12 +125,17 @@ class Trainer:
         self.epoch = 0
         self.skipped = self.skipped_in_a_row = self.faults = 0
 
+    @property
+    def steps_per_world(self) -> int:
+        """T, the steps of each world in the next epoch."""
+        return self.config.steps_in(self.epoch) // self.config.num_envs
+
     def run_epoch(self) -> Epoch:
         """Collect, update, and tell what happened."""
         self.tell("on_epoch_begin")
         started = time.perf_counter()
         with within_memory(self.config.num_envs):
-            rollout = self.collector.collect(self.config.steps_per_world)
+            rollout = self.collector.collect(self.steps_per_world)
             return self.learn(rollout, time.perf_counter() - started)
 
     def learn(self, rollout: Rollout, rollout_seconds: float) -> Epoch:
@@ -149,7 +154,7 @@ class Trainer:
         self._count(diagnostics)
         before = {
             "epoch": float(self.epoch),
-            "steps": float(self.epoch * self.config.steps_per_epoch),
+            "steps": float(self.config.steps_after(self.epoch)),
             **statistics,
             **by_constraint("cost_statistic", costs, self.constraints.names),
         }
@@ -165,18 +170,19 @@ class Trainer:
         return Epoch(row, rollout.episodes, self.timing(rollout_seconds, update_seconds))
 
     def timing(self, rollout_seconds: float, update_seconds: float) -> dict[str, float]:
-        """An epoch's seconds, and the steps per second that they amount to."""
+        """The last epoch's seconds, and the steps per second that they amount to."""
+        steps = self.config.steps_in(self.epoch - 1)
         return {
             "rollout_seconds": rollout_seconds,
             "update_seconds": update_seconds,
-            "rollout_steps_per_second": self.config.steps_per_epoch / rollout_seconds,
-            "steps_per_second": self.config.steps_per_epoch / (rollout_seconds + update_seconds),
+            "rollout_steps_per_second": steps / rollout_seconds,
+            "steps_per_second": steps / (rollout_seconds + update_seconds),
         }
 
     def _update(self, batch: Batch, costs: Costs) -> Diagnostics:
         """The method's update; what a user's method raises is told with its place."""
         try:
-            return self.method.update(batch, costs, self.epoch / self.config.epochs)
+            return self.method.update(batch, costs, self.config.share_after(self.epoch))
         except Exception as error:
             if ":" not in self.config.algo or isinstance(error, UserError):
                 raise
@@ -457,7 +463,7 @@ def _run(
     config = folder.config
     title = f"{config.label} on {config.task_entry.label}, seed {config.seed}"
     warned, pool = False, trainer.collector.pool
-    with Display(config.epochs, config.total_steps, title, quiet) as display, interruptible(pool) as interrupted:
+    with Display(config, title, quiet) as display, interruptible(pool) as interrupted:
         for note in [trainer.placement.sentence(), *config.notes(), *getattr(pool, "notes", ()), *notes]:
             display.say(note)
         recorder = Recorder(trainer, folder, callbacks, display.say)

@@ -375,13 +375,14 @@ def _described(algo: str, shared: Mapping[str, Any]) -> dict[str, Any]:
     iterations = c["cg_iterations"]
     search = c["line_search_tries"] is not None and c["line_search_tries"] > 1
     radius = _falling(c["target_kl"], c["step_decay"])
+    steps = f"at least {c['steps_per_epoch']}" if c["epoch_growth"] else c["steps_per_epoch"]
     return {
         "Discount Factor γ": c["gamma"],
         "Target KL": f"at most {radius}" if c["pace"] else radius,
         "GAE λ": c["gae_lambda"] if critics else None,
-        "Timesteps per Epoch": c["steps_per_epoch"],
+        "Timesteps per Epoch": steps,
         "Policy Hidden Layers": c["hidden"],
-        "Policy Batch Size": c["policy_batch"] or c["steps_per_epoch"],
+        "Policy Batch Size": c["policy_batch"] or steps,
         "Actor Learning Rate": c["learning_rate"],
         "Actor Optimizer": "Adam" if first_order else None,
         "Actor Update Iterations": c["policy_passes"],

@@ -21,7 +21,8 @@ import numpy as np
 import safetensors.numpy
 
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.run import Which
+from sbtrpo.config.run import RunSettings, Which
+from sbtrpo.config.settings import declared
 from sbtrpo.config.tasks import is_foreign, is_task_file, with_env_kwargs
 from sbtrpo.errors import UserError, sentence
 from sbtrpo.runs.checkpoint import STRUCTURE, Arrays, CheckpointStore, decode, encode, fitting
@@ -147,6 +148,8 @@ def _of_checkpoint(run: Path, epoch: int, structure: bytes) -> StoredPolicy:
         policy = {"policy": state["policy"], "critics": critics}
     settings = {**config.in_effect(), "seed": config.seed, "task": config.task_entry.label, "algo": config.label}
     del settings["total_steps"]  # a run may be made longer, and this epoch is what it was
+    if not settings["epoch_growth"]:
+        del settings["epoch_growth"]  # files were so before there was such a setting, and stay the same bytes
     return _read(_written({"settings": settings, "epoch": epoch}, policy), run)
 
 
@@ -171,5 +174,7 @@ def _read(content: bytes, path: Path) -> StoredPolicy:
             raise DamagedPolicy(f"{path} has parameters that are not finite; take another checkpoint of that run")
         settings = {**about["settings"], "seed": int(about["settings"]["seed"])}
         network, epoch = TrainConfig(**{name: settings[name] for name in NETWORK}), int(about["epoch"])
-        steps = epoch * int(settings["steps_per_epoch"])
+        growth = declared(RunSettings)["epoch_growth"].checked(settings.get("epoch_growth", 0.0))
+        lengths = RunSettings(steps_per_epoch=int(settings["steps_per_epoch"]), epoch_growth=growth)
+        steps = lengths.steps_after(epoch)
         return StoredPolicy(str(path), content, settings, network, epoch, steps, state["policy"], state["critics"])

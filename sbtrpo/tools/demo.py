@@ -153,7 +153,7 @@ def run_training_demo(
     config = TrainConfig(task=task, seed=seed, algo="sb-trpo_annealed", total_steps=epochs * 20_000)
     before = run_demo(task, 20, seed, out / "random.png", console)
     # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
-    minutes = epochs * 1.6 * config.steps_per_epoch / before.steps_per_second / 60
+    minutes = 1.6 * config.total_steps / before.steps_per_second / 60
     console.print(
         f"\nNow {_count(epochs, 'epoch')} of {config.label}, {config.total_steps:,} steps"
         " (the paper's runs have 20,000,000):"

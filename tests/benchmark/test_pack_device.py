@@ -97,6 +97,20 @@ def test_two_learners_see_and_learn_what_each_does_alone() -> None:
     np.testing.assert_allclose(ours["collector"]["obs"], theirs["collector"]["obs"], rtol=1e-4, atol=1e-4)
 
 
+def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone() -> None:
+    """What is recorded is recorded anew for every length."""
+    growing = {"epoch_growth": 1.0, "hidden": (8, 8)}
+    configs = [config("SafetyPointGoal1-v0", steps=1, seed=seed, **growing) for seed in (0, 1000)]
+    alone, trainers = [Trainer(each) for each in configs], [Trainer(each) for each in configs]
+    pack = pack_device.DevicePack(trainers)
+    for steps in (1, 1, 2):
+        outcomes = pack.collect(trainers, trainers[0].steps_per_world)
+        for other, epoch in zip(alone, pack.learn(trainers, outcomes, 1.0), strict=True):
+            assert isinstance(epoch, Epoch)
+            assert epoch.row == pytest.approx(other.run_epoch().row, nan_ok=True, **TOLERANCE)
+            assert epoch.timing["rollout_steps_per_second"] == WORLDS * steps
+
+
 def _shapes(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: _shapes(value) for key, value in state.items()}

@@ -337,7 +337,7 @@ def test_steps_that_have_grown_short_are_long_again_in_a_longer_run(
 def test_a_run_is_not_made_shorter_than_it_is(steps: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "config.toml").read_bytes()
     assert main(["resume", str(run), "--total-steps", steps]) == 2
-    assert f"{run} has 400 steps already; name more than that with --total-steps" in capsys.readouterr().err
+    assert f"{run} has 400 steps already; name at least 600 with --total-steps" in capsys.readouterr().err
     assert (run / "config.toml").read_bytes() == before
 
 

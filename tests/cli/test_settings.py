@@ -80,6 +80,7 @@ def test_help_has_the_defaults_of_the_method_on_the_task(
         (["--sigma", "1"], "sb-trpo has no setting sigma; appo has it"),
         (["--algo", "cpo", "--cost-limit", "-1"], "cost_limit must be >= 0, got -1.0; use 0 for a hard constraint"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1, got 0"),
+        (["--epoch-growth", "1.5"], "epoch_growth must be between 0 and 1, got 1.5"),
         (["--critic-l2", "nan"], "critic_l2 must be a number, got nan"),
         (["--hidden"], "hidden must name at least one layer, got ()"),
     ],

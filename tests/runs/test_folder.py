@@ -21,6 +21,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.file import read_config, write_config
+from sbtrpo.config.run import RunSettings
 from sbtrpo.errors import UserError
 from sbtrpo.learning.display import Display
 from sbtrpo.runs.claims import holder
@@ -334,7 +335,8 @@ def test_wandb_ends_before_its_files_are_removed(tmp_path: Path, monkeypatch: py
 def shown(terminal: bool = False, quiet: bool = False, first: int = 1) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=terminal, width=120)
-    with Display(4, 4000, "a [run]", quiet=quiet, console=console) as display:
+    settings = RunSettings(steps_per_epoch=1000, total_steps=4000)
+    with Display(settings, "a [run]", quiet=quiet, console=console) as display:
         for epoch in range(first, 5):
             display.update(row(epoch), TIMING)
         display.say("the end")

@@ -156,7 +156,7 @@ def altered(stored: StoredPolicy, **changes: Any) -> bytes:
     """The file with other entries in its description."""
     size = int.from_bytes(stored.content[:8], "little")
     about = json.loads(json.loads(stored.content[8 : 8 + size])["__metadata__"][KEY])
-    about["settings"] |= {name: value for name, value in changes.items() if name in about["settings"]}
+    about["settings"] |= {name: value for name, value in changes.items() if name not in about}
     about |= {name: value for name, value in changes.items() if name in about}
     return safetensors.numpy.save(safetensors.numpy.load(stored.content), {KEY: json.dumps(about)})
 
@@ -175,6 +175,9 @@ def altered(stored: StoredPolicy, **changes: Any) -> bytes:
         {"network": "cnn"},
         {"seed": "x"},
         {"steps_per_epoch": None},
+        {"epoch_growth": "much"},
+        {"epoch_growth": -1},
+        {"epoch_growth": 1, "epoch": 10**15},
     ],
     ids=str,
 )
