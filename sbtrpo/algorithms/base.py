@@ -111,6 +111,8 @@ class Method(ABC, Generic[S]):
     """Where it was published, and the code whose behaviour fidelity "paper" has."""
     family: ClassVar[str] = ""
     Settings: ClassVar[type[MethodSettings]] = MethodSettings
+    run_defaults: ClassVar[Mapping[str, Any]] = {}
+    """What a run of it has where nothing else is asked for, of the settings that every run has but task, algo, seed."""
     constraints_taken: ClassVar[int | None] = 1
     """How many constraints it takes; None for any number."""
     may_stall: ClassVar[bool] = False

@@ -14,7 +14,7 @@ import importlib.metadata
 import importlib.util
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +57,10 @@ RESERVED = (
 """Names that plans and commands use themselves."""
 
 
+OF_WHOEVER_RUNS_IT = ("task", "algo", "seed")
+"""Settings of a run for which a method has no default."""
+
+
 class UnfitMethod(UserError, ValueError):  # noqa: N818
     """A method that cannot be used; the message says what to change."""
 
@@ -77,6 +81,12 @@ class Entry:
         """The class of its settings."""
         kind: type[MethodSettings] = self.implementation.Settings
         return kind
+
+    @property
+    def run_defaults(self) -> dict[str, Any]:
+        """The defaults of all settings that every run has, where the method is this one."""
+        run, own = declared(RunSettings), self.implementation.run_defaults
+        return {name: run[name].checked(own[name]) if name in own else run[name].default for name in run}
 
     @property
     def label(self) -> str:
@@ -271,7 +281,24 @@ def _fit(name: str, kind: Any) -> Any:
             item.checked(item.default) if item.default is not None else None
         except (ValueError, KeyError) as error:
             raise UnfitMethod(f"{name} has a default that its own setting does not allow: {error}") from error
+    _check_run_defaults(name, kind.run_defaults)
     return kind
+
+
+def _check_run_defaults(name: str, defaults: Any) -> None:
+    """Refuse what a run cannot have by default."""
+    known = declared(RunSettings)
+    if not isinstance(defaults, Mapping):
+        raise UnfitMethod(f"{name}.run_defaults must be a dict from settings of a run to values, got {defaults!r}")
+    for item, value in defaults.items():
+        if item in OF_WHOEVER_RUNS_IT:
+            raise UnfitMethod(f"{name}.run_defaults names {item}, which is no method's to choose; remove it")
+        if item not in known:
+            raise UnfitMethod(f"{name}.run_defaults names {item!r}, no setting of a run; {nearest(str(item), known)}")
+        try:
+            known[item].checked(value)
+        except ValueError as error:
+            raise UnfitMethod(f"{name}.run_defaults has a value that no run can have: {error}") from error
 
 
 def _one_line(error: BaseException) -> str:

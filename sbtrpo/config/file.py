@@ -10,9 +10,10 @@ from typing import Any
 
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
+from sbtrpo.config.settings import declared
 from sbtrpo.config.tasks import ENV_KWARGS, is_task_file
 from sbtrpo.config.toml import read_toml
-from sbtrpo.config.train import TrainConfig, all_settings
+from sbtrpo.config.train import LATER, TrainConfig, all_settings
 from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
 
@@ -35,7 +36,12 @@ def edit_config(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def read_config(
-    path: Path, method_file: Path | None = None, task_file: Path | None = None, start_file: Path | None = None
+    path: Path,
+    method_file: Path | None = None,
+    task_file: Path | None = None,
+    start_file: Path | None = None,
+    *,
+    whole: bool = False,
 ) -> TrainConfig:
     """The settings of a config.toml; what it leaves out has its default.
 
@@ -46,8 +52,10 @@ def read_config(
         method_file: where the method is, in place of the Python file that the settings name.
         task_file: likewise the task, in place of a TOML file.
         start_file: likewise the policy that the run begins with.
+        whole: whether a run wrote all of its settings there: what is left out then came later than that run.
     """
-    content = read_toml(path)
+    earlier = {name: value for name, value in LATER if name in declared(RunSettings) and value is not None}
+    content = {**(earlier if whole else {}), **read_toml(path)}
     try:
         if method_file is not None and ".py:" in str(content.get("algo")):
             content["algo"] = f"{method_file}:{str(content.get('algo')).rpartition(':')[2]}"

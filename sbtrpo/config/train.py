@@ -21,8 +21,8 @@ class TrainConfig(RunSettings):
     """One training run: its settings and its method's, all of them known and checked.
 
     Settings are given by name, the run's and the method's alike. What is left out has the method's default, which is
-    the published one on that task. `env_kwargs`, a dict, or `name=value` each, are keyword arguments of an environment
-    of one's own; they become part of its name.
+    the published one on that task; some of the run's settings may have a method's default, too. `env_kwargs`, a dict,
+    or `name=value` each, are keyword arguments of an environment of one's own; they become part of its name.
 
     >>> config = TrainConfig(algo="cpo", cg_damping=0.02, seed=3)
     >>> config.seed, config.method.cg_damping, config.method.target_kl
@@ -48,7 +48,7 @@ class TrainConfig(RunSettings):
         if kwargs or "task" in given:
             task = given.get("task", RunSettings.task).removeprefix("sbtrpo:")
             given["task"] = with_env_kwargs(task, kwargs)
-        run = {name: given.get(name, item.default) for name, item in declared(RunSettings).items()}
+        run = {name: given.get(name, default) for name, default in entry.run_defaults.items()}
         for name, value in {**run, "algo": entry.name}.items():
             object.__setattr__(self, name, value)
         defaults = entry.settings.defaults(self.task, self.fidelity)

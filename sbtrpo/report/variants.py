@@ -136,8 +136,9 @@ def stands_out(name: str, task: str, algo: str) -> bool:
 def usual_settings(task: str, algo: str, fidelity: Any = "paper") -> dict[str, Any]:
     """The defaults of a run with a method; of a method that the catalogue does not know, what every run has."""
     entry = catalogue.labelled(algo)
-    run = {name: item.default for name, item in declared(RunSettings).items()}
-    return run if entry is None else {**run, **entry.settings.defaults(task, fidelity)}
+    if entry is None:
+        return {name: item.default for name, item in declared(RunSettings).items()}
+    return {**entry.run_defaults, **entry.settings.defaults(task, fidelity)}
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------

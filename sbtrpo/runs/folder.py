@@ -83,7 +83,7 @@ def method_file(config: TrainConfig) -> Path | None:
 def read_run(path: Path) -> TrainConfig:
     """The settings in a run's folder; a method, task or policy that came from a file is the folder's copy of it."""
     copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE, START_FILE))
-    return read_config(path / "config.toml", *copies)
+    return read_config(path / "config.toml", *copies, whole=True)
 
 
 class RunFolder:

@@ -21,7 +21,7 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Declared, declared
 
 OF_THE_RUN = ("gamma", "hidden")
-"""Settings of the run that shape what a method computes."""
+"""Settings of the run that shape what a method computes; beside those for which it has a default of its own."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,16 @@ def methods() -> Listing:
 
 def settings(entry: Entry) -> Listing:
     """The settings that a method reads, at fidelity "paper"; the paper's value where that differs."""
-    run = {name: item for name, item in declared(RunSettings).items() if name in OF_THE_RUN}
-    usual = entry.settings.defaults("", "paper")
+    own = entry.implementation.run_defaults
+    run = {name: item for name, item in declared(RunSettings).items() if name in (*OF_THE_RUN, *own)}
+    usual = {**entry.run_defaults, **entry.settings.defaults("", "paper")}
     shown = {n: s for n, s in declared(entry.settings).items() if not s.is_quirk or s.rule.paper is not None}
     rows = []
     for name, item in {**run, **shown}.items():
-        elsewhere = [f"On {task}: {_text(own[name])}." for task, own in entry.settings.per_task.items() if name in own]
+        elsewhere = [f"On {task}: {_text(of[name])}." for task, of in entry.settings.per_task.items() if name in of]
         printed = "" if item.rule.paper is None else _text(item.rule.paper)
         meaning = " ".join([item.meaning, *elsewhere]).strip()
-        rows.append((name, _text(usual.get(name, item.default)), printed, meaning))
+        rows.append((name, _text(usual[name]), printed, meaning))
     return Listing(("setting", "default", "paper's table", "meaning"), rows)
 
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sbtrpo import TrainConfig
+from sbtrpo import TrainConfig, train
+from sbtrpo.benchmark.collect import collect
+from sbtrpo.benchmark.plan import Plan
 from sbtrpo.cli import app, main, runs
 from sbtrpo.config import catalogue
 from sbtrpo.config.catalogue import UnfitMethod
+from sbtrpo.config.file import read_config, write_config
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import Rule, declared
+from sbtrpo.learning.check import check_method
+from sbtrpo.runs.folder import RunFolder, read_run
 
 METHOD = """
 from dataclasses import dataclass
@@ -165,6 +171,101 @@ def test_bounds_are_told_in_words(rule: Rule, words: str) -> None:
 def test_every_option_of_the_commands_is_reserved() -> None:
     options = {*inspect.signature(runs.train).parameters, *inspect.signature(app.benchmark).parameters}
     assert options - set(declared(RunSettings)) <= {*catalogue.RESERVED, "threads"}
+
+
+def with_defaults(file: Path, defaults: str) -> str:
+    """The method of a file, with these defaults of a run's settings."""
+    file.write_text(METHOD.replace("    Settings =", f"    run_defaults = {defaults}\n    Settings ="))
+    return f"{file}:Mine"
+
+
+def test_a_method_may_have_defaults_of_a_runs_settings(file: Path, tmp_path: Path) -> None:
+    algo = with_defaults(file, "{'epoch_growth': 1, 'hidden': [32, 16], 'engine': 'cpu'}")
+    config = TrainConfig(algo=algo)
+    assert (config.epoch_growth, config.hidden, config.gamma, config.given) == (1.0, (32, 16), 0.99, {"algo": algo})
+    assert TrainConfig(algo=algo, epoch_growth=0, hidden=(8,)).hidden == (8,)
+    assert TrainConfig(algo=algo, epoch_growth=0).epoch_growth == 0
+    assert config.replace(epoch_growth=0.5).replace(epoch_growth=None) == config == config.replace(hidden=(32, 16))
+    assert config.replace(algo="cpo") == TrainConfig(algo="cpo")
+    assert TrainConfig(**config.settings()) == config
+    assert len({config.replace(**own).digest() for own in ({}, {"epoch_growth": 1}, {"epoch_growth": 0})}) == 2
+    with pytest.raises(ValueError, match="steps_per_epoch must be a multiple of num_envs, got 20000 and 21"):
+        TrainConfig(algo=with_defaults(file, "{'num_envs': 21}"))
+
+
+def test_files_of_settings_have_or_keep_a_methods_defaults_of_a_run(file: Path, tmp_path: Path) -> None:
+    config = TrainConfig(algo=with_defaults(file, "{'epoch_growth': 1.0, 'num_envs': 10}"))
+    short, whole = tmp_path / "short.toml", tmp_path / "config.toml"
+    short.write_text(f'algo = "{config.algo}"')
+    write_config(whole, config)
+    assert "epoch_growth = 1.0" in whole.read_text()
+    assert read_config(short) == read_config(whole) == read_run(tmp_path) == config
+    write_config(whole, config.replace(num_envs=20, epoch_growth=0))
+    assert read_run(tmp_path) == config.replace(num_envs=20, epoch_growth=0)
+    edited = [line for line in whole.read_text().splitlines() if "epoch_growth" not in line]
+    whole.write_text("\n".join(edited))  # as a run wrote it before there was such a setting
+    assert read_run(tmp_path).epoch_growth == 0.0
+
+
+def test_plans_and_commands_have_a_methods_defaults_of_a_run(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    algo = with_defaults(file, "{'epoch_growth': 0.25}")
+    plan = tmp_path / "plan.toml"
+    plan.write_text(f'tasks = ["ToyCorridor-v0"]\nalgos = ["{algo}", "cpo"]\n')
+    assert [config.epoch_growth for config in Plan.from_file(plan).runs()] == [0.25, 0.0]
+    plan.write_text(f'tasks = ["ToyCorridor-v0"]\nalgos = ["{algo}", "cpo"]\nepoch_growth = [0.0, 0.5]\n')
+    assert sorted(config.epoch_growth for config in Plan.from_file(plan).runs()) == [0.0, 0.0, 0.5, 0.5]
+    with pytest.raises(SystemExit):
+        main(["train", "--algo", algo, "--help"])
+    assert re.search(r"--epoch-growth.*\(default: 0\.25\)", capsys.readouterr().out)
+    assert main(["algorithms", algo]) == 0
+    assert re.search(r"epoch_growth +. 0\.25 ", capsys.readouterr().out)
+    assert main(["algorithms", "cpo"]) == 0
+    assert "epoch_growth" not in capsys.readouterr().out
+    small = ["--num-envs", "2", "--steps-per-epoch", "100", "--total-steps", "1100", "--quiet", "--out"]
+    for flags, epochs in ([], 9), (["--epoch-growth", "0"], 11):
+        run = tmp_path / str(epochs)
+        assert main(["train", "ToyCorridor-v0", "--algo", algo, *flags, *small, str(run)]) == 0
+        assert RunFolder.open(run).last_epoch == epochs
+
+
+def test_a_method_with_defaults_of_a_run_is_tried_and_reported_as_itself(file: Path, tmp_path: Path) -> None:
+    algo = with_defaults(file, "{'epoch_growth': 1.0, 'steps_per_epoch': 100, 'num_envs': 2, 'total_steps': 400}")
+    assert check_method(algo).ok
+    train(TrainConfig(task="ToyCorridor-v0", algo=algo), tmp_path / "runs" / "one", quiet=True)
+    table = collect(tmp_path / "runs").table
+    assert table["steps"].to_pylist() == [100, 200, 400]
+    assert "epoch_growth" not in table.column_names  # it is the method's own
+
+
+@pytest.mark.parametrize(
+    ("defaults", "sentence"),
+    [
+        ("{'epoch_grow': 1}", r"Mine.run_defaults names 'epoch_grow', no setting of a run; did you mean epoch_growth"),
+        ("{'weight': 1}", r"Mine.run_defaults names 'weight', no setting of a run"),
+        ("{3: 1}", r"Mine.run_defaults names 3, no setting of a run"),
+        ("{'task': 'ToyCorridor-v0'}", r"Mine.run_defaults names task, which is no method's to choose; remove it"),
+        ("{'algo': 'cpo'}", r"Mine.run_defaults names algo, which is no method's to choose"),
+        ("{'seed': 3}", r"Mine.run_defaults names seed, which is no method's to choose"),
+        ("{'epoch_growth': 2}", r"has a value that no run can have: epoch_growth must be between 0 and 1, got 2.0"),
+        ("{'num_envs': None}", r"has a value that no run can have: num_envs must be a whole number, got None"),
+        (
+            "['epoch_growth']",
+            r"Mine.run_defaults must be a dict from settings of a run to values, got \['epoch_growth'",
+        ),
+    ],
+)
+def test_defaults_that_no_run_can_have_are_told_in_a_sentence(file: Path, defaults: str, sentence: str) -> None:
+    with pytest.raises(UnfitMethod, match=sentence) as error:
+        TrainConfig(algo=with_defaults(file, defaults))
+    assert "\n" not in str(error.value)
+
+
+def test_what_the_methods_here_have_by_default_is_what_a_run_can_have() -> None:
+    for entry in map(catalogue.method, catalogue.BUILT_IN):
+        assert catalogue._fit(entry.name, entry.implementation) is entry.implementation
 
 
 def test_a_first_order_method_without_a_loss_is_told(tmp_path: Path) -> None:
