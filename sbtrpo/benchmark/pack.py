@@ -48,7 +48,8 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     of_the_process = config.threads, config.update_threads, config.device, config.engine
     # On a GPU their networks are one batch, and so are their costs.
     alike = () if config.engine == "cpu" else (
-        config.hidden, config.activation, config.normalise_observations, config.constraints, config.faulted
+        config.hidden, config.activation, config.normalise_observations, config.statistics, config.constraints,
+        config.faulted,
     )  # fmt: skip
     shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.total_steps
     return config.task_entry.identity, *shape, *of_the_process, *alike

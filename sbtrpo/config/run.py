@@ -24,6 +24,7 @@ Which: TypeAlias = Literal["last", "best"] | int
 Activation: TypeAlias = Literal["tanh", "relu", "elu"]
 Network: TypeAlias = Literal["mlp", "cnn"]
 Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
+Statistics: TypeAlias = Literal["running", "steady"]
 
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
@@ -76,6 +77,9 @@ class RunSettings:
     normalise_observations: bool = True
     """Whether observations are normalised by their running mean and deviation; a cnn's pixels go from their bounds to
     [-1, 1] instead. Without, networks see what the environment gives."""
+    statistics: Statistics = "running"
+    """Of observations. running: as published, they move with every step, and the policy with them; steady: after the
+    first epoch they grow between epochs, and first layers change so that policy and critics stay what they are."""
     init_from: str | None = None
     """Begin with the policy of a run's folder or of a file that `sbtrpo export --format policy` wrote, and with the
     critics there where they fit. The run keeps a copy."""

@@ -148,7 +148,7 @@ class TrainConfig(RunSettings):
 
 LATER = (
     ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98),
-    ("epoch_growth", 0.0),
+    ("epoch_growth", 0.0), ("statistics", "running"),
 )  # fmt: skip
 """Settings as they were before there were such: folders had their names then, and keep them."""
 

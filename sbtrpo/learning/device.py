@@ -51,6 +51,8 @@ class DeviceCollector(Collector):
     _storage: Storage | None = None
     _endings: DeviceEndings
     _noise: Tensor
+    _learns: bool
+    """Whether statistics of observations grow in what was recorded."""
 
     @override
     def collect(self, steps: int) -> Rollout:
@@ -60,7 +62,7 @@ class DeviceCollector(Collector):
 
     def roll(self, steps: int) -> Rollout:
         """T steps of every world, however many of them fault."""
-        if self._storage is None or len(self._storage.obs) != steps:
+        if self._storage is None or (len(self._storage.obs), self._learns) != (steps, self.policy.normaliser.learns):
             self._prepare(steps)
         assert self._storage is not None
         pool, storage, before = self.pool, self._storage, self.pool.faults
@@ -87,6 +89,7 @@ class DeviceCollector(Collector):
         if self._storage is not None:  # of an epoch of another length, whose memory is needed
             del self._storage, self._endings, self._noise, self._advance
         n, head = self.pool.num_worlds, self.policy.head
+        self._learns = self.policy.normaliser.learns
         self._storage = Storage(self.form, steps, n, 1 + self._count, self.policy)
         self._endings = DeviceEndings(steps)
         self._noise = self.form.zeros((steps, n, head.action_size))

@@ -199,6 +199,11 @@ class Collector:
         self.policy.normaliser.update(raw)
         return self.form.array(self.policy.normaliser(raw))
 
+    def rescale(self, ratio: Array, shift: Array) -> None:
+        """Go on where a normalised observation x is from now on (x - shift) / ratio: (obs_dim,)."""
+        double = self.form.double
+        self._obs[:] = self.form.array((double(self._obs) - double(shift)) / double(ratio))
+
     def collect(self, steps: int) -> Rollout:
         """T steps of every world."""
         play = self.play(steps)

@@ -69,6 +69,13 @@ class Critics:
         whole = self.form.join(values, axis=1) if values else self.form.zeros((self.heads, 0))
         return self.form.tensor(whole.reshape(self.heads, *obs.shape[:-1])).to(self.device)
 
+    def rescale(self, ratio: Array, shift: Array) -> None:
+        """Stay the same functions where a normalised observation x is from now on (x - shift) / ratio: (obs_dim,)."""
+        double, (weight, bias) = self.form.double, self.stack.params[:2]
+        before = double(weight)
+        bias[:] = self.form.array(double(bias) + double(shift)[None] @ before)
+        weight[:] = self.form.array(before * double(ratio)[:, None])
+
     def backward(self, x: Array, y: Array, l2: float, weights: Array | None = None) -> Array:
         """Fill the stack's gradient with that of Σ_k w_k (mean (V_k(x) - y_k)² + l2 ‖params_k‖²).
 

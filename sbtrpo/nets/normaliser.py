@@ -31,9 +31,12 @@ class Normaliser:
         self.count = 1e-4
 
     def update(self, batch: NDArray[np.float64]) -> None:
-        """Merge a batch of observations (n, size) into the statistics."""
-        if not self.learns:
-            return
+        """Merge a batch of observations (n, size) into the statistics, if these grow with what is seen."""
+        if self.learns:
+            self.merge(batch)
+
+    def merge(self, batch: NDArray[np.float64]) -> None:
+        """The same in any case."""
         n = len(batch)
         total = self.count + n
         mean = batch.mean(axis=0)
@@ -81,9 +84,12 @@ class TensorNormaliser:
         self.count = torch.full((), 1e-4, dtype=torch.float64, device=device)
 
     def update(self, batch: Tensor) -> None:
-        """Merge a batch of observations (n, size) into the statistics."""
-        if not self.learns:
-            return
+        """Merge a batch of observations (n, size) into the statistics, if these grow with what is seen."""
+        if self.learns:
+            self.merge(batch)
+
+    def merge(self, batch: Tensor) -> None:
+        """The same in any case."""
         n, several = batch.shape[-2], self.mean.dim() > 1
         total = self.count + n
         batch = batch.double()

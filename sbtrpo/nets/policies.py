@@ -65,13 +65,18 @@ class Normalisers(TensorNormaliser):
         self.mean = torch.stack([own.mean for own in members])[:, None]
         self.var = torch.stack([own.var for own in members])[:, None]
         self.count = torch.stack([own.count for own in members])[:, None, None]
-        self.learns = members[0].learns
+        self._members = members
         for k, own in enumerate(members):
             own.mean, own.var, own.count = self.mean[k, 0], self.var[k, 0], self.count[k, 0, 0]
 
+    @property
+    def learns(self) -> bool:  # type: ignore[override]
+        """Whether they grow with what is seen; all of them do, or none."""
+        return self._members[0].learns
+
     @override
-    def update(self, batch: Tensor) -> None:
-        super().update(torch.unflatten(batch, 0, (len(self.mean), -1)))
+    def merge(self, batch: Tensor) -> None:
+        super().merge(torch.unflatten(batch, 0, (len(self.mean), -1)))
 
     @override
     def __call__(self, observation: Tensor) -> Tensor:

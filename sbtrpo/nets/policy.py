@@ -200,6 +200,13 @@ class Policy:
         for tensor, values in zip(self.params, unflatten(theta, self.params), strict=True):
             tensor.copy_(values)
 
+    def rescale(self, ratio: NDArray[np.float64], shift: NDArray[np.float64]) -> None:
+        """Stay the same function where a normalised observation x is from now on (x - shift) / ratio."""
+        weight, bias = self.params[1], self.params[2]
+        before = weight.double()
+        bias.copy_(bias + before @ torch.as_tensor(shift, device=weight.device))
+        weight.copy_(before * torch.as_tensor(ratio, device=weight.device))
+
     def state_dict(self) -> dict[str, Any]:
         """Weights and statistics."""
         image = self.design.image

@@ -1,0 +1,43 @@
+"""Statistics of observations that leave the policy where its method put it.
+
+Networks see observations in units of a running mean and deviation. As published, these move with every step, and the
+policy with them: what it does in a state changes between updates, outside of any trust region, and the more so the
+fewer updates a run has. Steady statistics stand still during an epoch. At its end they grow by what was seen, and
+first layers change so that policy and critics stay the functions of raw observations that they were:
+
+    W x + b = W' x' + b'   where   W' = W diag(σ'/σ)   and   b' = b + W (μ' - μ)/σ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from sbtrpo.learning.rollout import Collector, Rollout
+from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.forms import chunks
+from sbtrpo.nets.normaliser import Normaliser
+
+
+@torch.no_grad()
+def grow(collector: Collector, critics: Critics | None, rollout: Rollout) -> None:
+    """Take in what an epoch has shown; all networks stay the functions that they are.
+
+    Args:
+        collector: whose policy's statistics stood still in the epoch.
+        critics: which see what the policy sees.
+        rollout: of the epoch.
+    """
+    policy, form, normaliser = collector.policy, collector.form, collector.policy.normaliser
+    (mean, scale), seen = _units(normaliser.state_dict()), rollout.obs.flatten(0, 1)
+    for piece in chunks(len(seen)):
+        normaliser.merge(form.double(seen[piece]) * form.double(scale) + form.double(mean))
+    new_mean, new_scale = _units(normaliser.state_dict())
+    ratio, shift = new_scale / scale, (new_mean - mean) / scale
+    for networks in (policy, collector) if critics is None else (policy, critics, collector):
+        networks.rescale(ratio, shift)
+
+
+def _units(statistics: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation."""
+    return statistics["mean"], np.sqrt(statistics["var"] + Normaliser.EPSILON)
