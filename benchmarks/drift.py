@@ -1,18 +1,17 @@
-"""How far growing statistics of observations move a policy between its updates, beside what the updates do.
+"""What growing statistics of observations do to a policy that nobody updates: two checkpoints of a run, crossed.
 
-Networks see observations in units of a running mean and deviation. Each epoch these grow by what was seen, and the
-policy does something else in the same state, whatever the trust region allowed. Here runs of the published method tell
-both: `kl` of the update and `statistics_kl` of the statistics over the same epoch, in the update's own measure.
+Networks see observations in units of a running mean and deviation, which grow with the run. So a policy does something
+else in the same state from epoch to epoch, whatever its trust region allows. Here the policy of an epoch acts with the
+statistics of its own epoch and with those of another one, on fresh worlds; `kl` is how far the latter move it, in the
+measure of the trust region (mean over states and dimensions of actions).
 
-    python benchmarks/drift.py SafetyHopperVelocity-v1 SafetySwimmerVelocity-v1 --epochs 50 --table results/drift.csv
-    python benchmarks/drift.py SafetyHopperVelocity-v1 --worlds 400 --epochs 20 --advantage mc-linear
+    python benchmarks/drift.py RUN --epochs 38 50 --table results/drift.csv
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,81 +19,75 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sbtrpo import Callback, TrainConfig, train
-from sbtrpo.algorithms.base import Diagnostics
-from sbtrpo.learning.callbacks import Run
+from sbtrpo.learning.recorder import checkpoints_of
 from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.normaliser import Normaliser
 from sbtrpo.runs.folder import RunFolder
 
-COLUMNS = ("task", "worlds", "epoch", "reward", "safety_probability", "kl", "statistics_kl")
+
+def play(folder: RunFolder, policy: dict[str, Any], statistics: dict[str, Any], worlds: int) -> tuple[Trainer, Rollout]:
+    """An episode's length in each world, with a policy that sees in units of these statistics and learns nothing."""
+    steps = 1000 * worlds
+    config = folder.config.replace(
+        num_envs=worlds, steps_per_epoch=steps, total_steps=steps, engine="cpu", device="cpu", seed=12_345
+    )
+    trainer = Trainer(config)
+    trainer.policy.load_state_dict({**policy, "normaliser": statistics})
+    trainer.policy.normaliser.learns = False
+    return trainer, trainer.collector.collect(1000)
 
 
-class Drift(Callback):
-    """Adds `statistics_kl` to a run's numbers: KL of the policy in the units of an epoch's beginning to that in those
-    of its end, over the epoch's states."""
-
-    def on_epoch_begin(self, run: Run) -> None:
-        self._before = _units(run)
-
-    @torch.no_grad()
-    def on_rollout(self, run: Run, rollout: Rollout) -> None:
-        policy, seen = run.trainer.policy, rollout.obs.flatten(0, 1)
-        (mean, scale), (new_mean, new_scale) = self._before, _units(run)
-        earlier = ((seen * new_scale + new_mean - mean) / scale).to(seen.dtype)
-        outputs = [(policy.mean(obs), policy.log_std) for obs in (earlier, seen)]
-        self._kl = float(policy.head.kl(torch, *outputs).mean()) / policy.head.dimensions
-
-    def on_update(self, run: Run, diagnostics: Diagnostics) -> None:
-        diagnostics["statistics_kl"] = self._kl
+@torch.no_grad()
+def moved(trainer: Trainer, rollout: Rollout, statistics: dict[str, Any]) -> float:
+    """KL from a policy to itself in units of other statistics, over the states of its rollout."""
+    policy, seen = trainer.policy, rollout.obs.flatten(0, 1)
+    (mean, scale), (other_mean, other_scale) = _units(policy.normaliser.state_dict()), _units(statistics)
+    other = ((seen * scale + mean - other_mean) / other_scale).to(seen.dtype)
+    outputs = [(policy.mean(obs), policy.log_std) for obs in (seen, other)]
+    return float(policy.head.kl(torch, *outputs).mean()) / policy.head.dimensions
 
 
-def _units(run: Run) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of observations, as they are now."""
-    now = run.trainer.policy.normaliser.state_dict()
-    return torch.as_tensor(now["mean"]), torch.as_tensor(np.sqrt(now["var"] + Normaliser.EPSILON))
+def _units(statistics: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation."""
+    mean, var = (np.asarray(statistics[name]) for name in ("mean", "var"))
+    return torch.as_tensor(mean), torch.as_tensor(np.sqrt(var + Normaliser.EPSILON))
 
 
-def measured(config: TrainConfig) -> list[dict[str, Any]]:
-    """A row for each epoch of a run."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = train(config, Path(folder) / "run", callbacks=Drift())
-        metrics = RunFolder.open(run).metrics()
-    fixed = {"task": config.task, "worlds": config.num_envs}
-    return [fixed | {name: metrics[name][k] for name in COLUMNS[2:]} for k in range(1, config.epochs)]
+def crossed(run: Path, epochs: list[int], worlds: int) -> list[dict[str, Any]]:
+    """A row for each policy and statistics of these epochs."""
+    rows: list[dict[str, Any]] = []
+    with RunFolder.open(run) as folder:
+        states = {epoch: checkpoints_of(folder).load(epoch)[1]["policy"] for epoch in epochs}
+        for epoch, policy in states.items():
+            for other in epochs:
+                trainer, rollout = play(folder, policy, states[other]["normaliser"], worlds)
+                episodes = rollout.episodes
+                rows.append({
+                    "task": folder.config.task, "advantage": folder.config.get("advantage"), "policy": epoch,
+                    "statistics": other, "reward": episodes["return"].mean(), "cost": episodes["cost"].mean(),
+                    "safety_probability": (episodes["cost"] == 0).mean(), "length": episodes["length"].mean(),
+                    "kl": moved(trainer, rollout, policy["normaliser"]),
+                })  # fmt: skip
+    return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tasks", nargs="+", help="task ids")
-    parser.add_argument("--worlds", type=int, default=20, help="each makes 1,000 steps an epoch (default: %(default)s)")
-    parser.add_argument("--epochs", type=int, default=50, help="of each run (default: %(default)s)")
-    parser.add_argument("--advantage", default="mc", help="the method's setting (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="of each run (default: %(default)s)")
+    parser.add_argument("run", type=Path, help="a run's folder")
+    parser.add_argument("--epochs", type=int, nargs="+", required=True, help="of which there are checkpoints")
+    parser.add_argument("--worlds", type=int, default=200, help="fresh worlds of each pair (default: %(default)s)")
     parser.add_argument("--table", type=Path, help="add the rows to this CSV file")
     arguments = parser.parse_args()
-    for task in arguments.tasks:
-        steps = 1000 * arguments.worlds
-        rows = measured(
-            TrainConfig(
-                task=task, num_envs=arguments.worlds, steps_per_epoch=steps, total_steps=arguments.epochs * steps,
-                advantage=arguments.advantage, seed=arguments.seed, engine="cpu",
-            )
-        )  # fmt: skip
-        for part in np.array_split(np.arange(len(rows)), 5):
-            kl, drift = (float(np.median([rows[k][name] for k in part])) for name in ("kl", "statistics_kl"))
-            print(f"{task}, epochs {part[0] + 2} to {part[-1] + 2}: median kl {kl:.2g}, statistics_kl {drift:.2g}")
-        if arguments.table:
-            new = not arguments.table.exists()
-            with arguments.table.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                if new:
-                    writer.writeheader()
-                writer.writerows({name: _short(row[name]) for name in COLUMNS} for row in rows)
-
-
-def _short(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float) else value
+    rows = crossed(arguments.run, arguments.epochs, arguments.worlds)
+    rows = [{key: f"{x:.4g}" if isinstance(x, float) else x for key, x in row.items()} for row in rows]
+    for row in rows:
+        print(", ".join(f"{key} {value}" for key, value in row.items()))
+    if arguments.table:
+        new = not arguments.table.exists()
+        with arguments.table.open("a", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writerows([dict(zip(rows[0], rows[0], strict=True)), *rows] if new else rows)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ from sbtrpo.benchmark.columns import (
     task_names,
 )
 from sbtrpo.benchmark.states import State, finished_epochs, state
-from sbtrpo.benchmark.statistics import bootstrap_interval, final_values, interquartile_mean
+from sbtrpo.benchmark.statistics import bootstrap_interval, closing, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
 from sbtrpo.errors import UserError
 from sbtrpo.files import write_atomically
@@ -399,7 +399,7 @@ def over_tasks(table: pyarrow.Table, last_epochs: int = LAST_EPOCHS) -> Overall:
     safety: dict[str, dict[str, Floats]] = {}
     reward: dict[str, dict[str, Floats]] = {}
     for key, runs in sorted(groups, key=lambda group: _order({name: group[0][name] for name in columns})):
-        scores = [final_values([run[name] for run in runs], last_epochs) for name in _OVERALL]
+        scores = [final_values([closing(run[name], run["steps"], last_epochs) for run in runs]) for name in _OVERALL]
         if not all(map(len, scores)):
             continue
         method = json.dumps([key["algo"], *(key[name] for name in named[key["algo"]])])
@@ -455,7 +455,7 @@ def _groups(table: pyarrow.Table) -> Iterator[tuple[dict[str, Any], list[dict[st
         return
     names = [*_KEYS, *setting_columns(table)]
     counts = [name for name in _COUNTS if name in table.column_names]
-    wanted = [*_metrics(table.column_names), *counts, "complete", "epoch"]
+    wanted = [*_metrics(table.column_names), *counts, "complete", "epoch", "steps"]
     _, first, number = np.unique(table["run"].to_numpy(zero_copy_only=False), return_index=True, return_inverse=True)
     columns = {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
     order = np.lexsort((columns["epoch"], number))
@@ -480,9 +480,9 @@ def _final_row(
     counting = [run for run in complete if np.isfinite(run.get("faulted_episodes", np.nan)).all()]
     row |= {name: int(sum(run[name].sum() for run in counting)) if counting else None for name in _COUNTS}
     for metric in metrics:
-        courses = [run[metric] for run in complete if metric in METRICS or np.isfinite(run[metric]).any()]
-        last = np.array([course[-1] for course in courses], dtype=np.float64)
-        pooled = np.concatenate([course[-last_epochs:] for course in courses]) if courses else last
+        known = [run for run in complete if metric in METRICS or np.isfinite(run[metric]).any()]
+        last = np.array([run[metric][-1] for run in known], dtype=np.float64)
+        pooled = np.concatenate([closing(run[metric], run["steps"], last_epochs) for run in known]) if known else last
         low, high = bootstrap_interval([last]) if len(last) else (None, None)
         row |= {
             f"{metric}_mean": float(last.mean()) if len(last) else None,

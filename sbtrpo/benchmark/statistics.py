@@ -112,13 +112,32 @@ def aggregate(strata: Sequence[Floats]) -> Aggregate:
     return Aggregate(float(interquartile_mean(np.concatenate(strata))), *bootstrap_interval([*map(np.sort, strata)]))
 
 
-def final_values(courses: Iterable[Floats], last_epochs: int) -> Floats:
-    """Each run's mean over its last epochs; a run that has no finite value there is left out.
+CLOSING_STEPS = 400_000
+"""The paper's last 20 epochs."""
 
-    >>> final_values([np.array([9.0, 1.0, 3.0]), np.array([np.nan])], last_epochs=2).tolist()
+
+def closing(course: Floats, steps: Floats, last_epochs: int) -> Floats:
+    """What a run's final value is the mean of: the values of its last epochs, given all and the steps after each.
+
+    They are fewer where fewer have 400,000 steps: of a run with long epochs 20 would be much of it.
+
+    >>> len(closing(np.zeros(100), np.arange(1, 101) * 20_000.0, last_epochs=20))
+    20
+    >>> len(closing(np.zeros(50), np.arange(1, 51) * 250_000.0, last_epochs=20))
+    2
+    """
+    enough = np.flatnonzero(steps <= steps[-1] - CLOSING_STEPS) if len(steps) else np.empty(0)
+    epochs = len(steps) - 1 - enough[-1] if len(enough) else len(steps)
+    return course[-int(min(last_epochs, max(1, epochs))) :]
+
+
+def final_values(courses: Iterable[Floats]) -> Floats:
+    """Each run's mean over its last epochs, which are given; a run that has no finite value there is left out.
+
+    >>> final_values([np.array([1.0, 3.0]), np.array([np.nan])]).tolist()
     [2.0]
     """
-    ends = [course[-last_epochs:] for course in courses]
+    ends = list(courses)
     return np.array([float(end[np.isfinite(end)].mean()) for end in ends if np.isfinite(end).any()])
 
 

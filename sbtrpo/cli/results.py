@@ -18,7 +18,10 @@ if TYPE_CHECKING:  # torch alone takes seconds
     from sbtrpo.report.results import Result
 
 HEADS = {"safe_reward": "safe reward", "safety_probability": "P(safe)", "reward": "reward", "cost": "cost"}
-LEGEND = "Mean ± standard deviation over the last 20 epochs of all seeds. * is the best of its task."
+LEGEND = (
+    "Mean ± standard deviation over the last 20 epochs (400,000 steps of longer ones) of all seeds. * is the best of"
+    " its task."
+)
 STYLES = (
     " Dim: another method is at least as good in both of a pair; italic: safe in less than half of the episodes; red:"
     " reward below 0."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sbtrpo.benchmark.columns import constraint_metrics
 from sbtrpo.report.render import Table
-from sbtrpo.report.runs import LAST_EPOCHS, Runs
+from sbtrpo.report.runs import THE_LAST, Runs
 from sbtrpo.report.tables import HEADS, Missing, by_task
 
 
@@ -15,7 +15,7 @@ def constraint_table(runs: Runs) -> Table:
         "Constraints",
         ["task", "method", "constraint", HEADS["cost"], HEADS["safety_probability"]],
         [],
-        caption=f"Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together. An episode is"
+        caption=f"Mean ± standard deviation over {THE_LAST} of all seeds together. An episode is"
         " safe here if this constraint costs nothing in it, whatever the others do.",
     )
     table = by_task(

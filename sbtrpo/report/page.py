@@ -21,7 +21,7 @@ from typing import Any
 from sbtrpo.benchmark.columns import FRESH, constraint_metrics
 from sbtrpo.report import compare, paper
 from sbtrpo.report.render import Cell, Table, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, NOT_DEFAULT, Floats, Runs, rivals
+from sbtrpo.report.runs import NOT_DEFAULT, THE_LAST, Floats, Runs, rivals
 from sbtrpo.report.style import look
 from sbtrpo.report.tables import basis, pair_cells
 from sbtrpo.report.variants import Variant
@@ -212,8 +212,8 @@ def _basis(runs: Runs) -> str:
     not_default = [note.removeprefix(NOT_DEFAULT) for note in runs.notes if note.startswith(NOT_DEFAULT)]
     return (
         f"{len(runs.usual)} runs ({done}) of {len(runs.variants)} methods and settings on {len(runs.tasks)} tasks,"
-        f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over the last {LAST_EPOCHS}"
-        " epochs of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward."
+        f" {span} seed{plural} each, up to {longest:,.0f} steps. Final values are means over {THE_LAST}"
+        " of all seeds. An episode is safe if it has no cost and no fault; an unsafe one earns no safe reward."
         " The best method has the most safe reward of those that are safe in at least half of their episodes; where"
         " these earn none, safety comes first, then the reward of safe episodes."
         + (f" Not the default: {'; '.join(not_default)}." if not_default else "")

@@ -48,6 +48,8 @@ Group: TypeAlias = tuple[str, str]
 
 LAST_EPOCHS = 20
 """Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
+THE_LAST = f"the last {LAST_EPOCHS} epochs (400,000 steps of longer ones)"
+"""That in words; see `sbtrpo.benchmark.statistics.closing`."""
 LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""
 IDENTITY = "run"
@@ -79,6 +81,10 @@ class Run:
     def has(self, *names: str) -> bool:
         """Whether these columns hold numbers."""
         return all(np.isfinite(self.column(name)).any() for name in names)
+
+    def closing(self, name: str) -> Floats:
+        """What a column has at the end of the run, over which final values are means."""
+        return statistics.closing(self.column(name), self.columns["steps"], LAST_EPOCHS)
 
     @property
     def steps(self) -> float:
@@ -187,13 +193,13 @@ class Runs:
     def pooled(self, task: str, variant: Variant, metric: str) -> Estimate | None:
         """Over the last epochs of all seeds together: what is compared with the paper."""
         runs = self.counted(task, variant)
-        values = np.concatenate([run.column(metric)[-LAST_EPOCHS:] for run in runs]) if runs else np.empty(0)
+        values = np.concatenate([run.closing(metric) for run in runs]) if runs else np.empty(0)
         values = values[np.isfinite(values)]
         return Estimate(float(values.mean()), float(values.std()), len(runs)) if len(values) else None
 
     def final_values(self, task: str, variant: Variant, metric: str) -> Floats:
         """Of every run, the mean over its last epochs."""
-        return statistics.final_values([run.column(metric) for run in self.counted(task, variant)], LAST_EPOCHS)
+        return statistics.final_values([run.closing(metric) for run in self.counted(task, variant)])
 
     def scores(self, variants: Iterable[Variant], metrics: Sequence[str]) -> list[dict[Variant, dict[str, Floats]]]:
         """For each metric the final values by variant and task; only tasks with all of them."""

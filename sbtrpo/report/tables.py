@@ -13,7 +13,7 @@ from sbtrpo.benchmark import statistics
 from sbtrpo.report import paper
 from sbtrpo.report.marks import Pair, marks
 from sbtrpo.report.render import LEGEND, Cell, Table, number_cell, number_texts
-from sbtrpo.report.runs import LAST_EPOCHS, Estimate, Runs, rivals
+from sbtrpo.report.runs import THE_LAST, Estimate, Runs, rivals
 from sbtrpo.report.variants import Variant, method_title, usual_settings
 
 HALVES = {
@@ -48,9 +48,7 @@ class PairRow:
 
 def main(runs: Runs, half: str) -> Table:
     """All methods that compete, on all tasks: one half of the main table, pooled over the last epochs and all seeds."""
-    return _main_table(
-        runs, half, "main", "", f"Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together."
-    )
+    return _main_table(runs, half, "main", "", f"Mean ± standard deviation over {THE_LAST} of all seeds together.")
 
 
 def main_across_seeds(runs: Runs, half: str) -> Table:
@@ -119,7 +117,7 @@ def advantage(runs: Runs) -> Table:
         rows,
         runs,
         "safety",
-        caption=f"SB-TRPO. Mean ± standard deviation over the last {LAST_EPOCHS} epochs of all seeds together.",
+        caption=f"SB-TRPO. Mean ± standard deviation over {THE_LAST} of all seeds together.",
         heads=("advantage", "β"),
         tasks=tasks,
         marked=False,  # as in the paper
@@ -256,8 +254,8 @@ def overall(runs: Runs) -> Table:
     tasks = [task for task in runs.tasks if task in result.tasks]
     caption = (
         f"Interquartile mean of all runs on {', '.join(tasks)}, and in brackets its 95 %"
-        " bootstrap interval, for which seeds are resampled within tasks. A run counts with its mean over the last"
-        f" {LAST_EPOCHS} epochs; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
+        " bootstrap interval, for which seeds are resampled within tasks. A run counts with its mean over"
+        f" {THE_LAST}; safe reward is 0 for the worst and 1 for the best run of a task. The best of a column"
         " is bold."
     )
     if misled := [task for task in tasks if task in runs.below_zero]:
