@@ -13,9 +13,9 @@ pace of `sb-trpo_paced`. With several constraints every cost keeps its own share
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -145,6 +145,22 @@ class SBTRPOPaced(SBTRPO):
     title = "SB-TRPO, paced"
     summary = "SB-TRPO whose steps are as long as successive updates agree, so that less of them is noise"
     Settings = PacedSettings
+
+
+@dataclass(frozen=True)
+class GrowingSettings(SBTRPOSettings):
+    """With a linear baseline."""
+
+    advantage: Advantage = "mc-linear"
+
+
+class SBTRPOGrowing(SBTRPO):
+    """SB-TRPO that learns from more episodes the longer it has learnt, and whose policy moves in updates alone."""
+
+    title = "SB-TRPO, growing"
+    summary = "SB-TRPO whose updates learn from more and more episodes, with steady statistics and a linear baseline"
+    Settings = GrowingSettings
+    run_defaults: ClassVar[Mapping[str, Any]] = {"epoch_growth": 0.02, "statistics": "steady"}
 
 
 @dataclass(frozen=True)

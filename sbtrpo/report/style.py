@@ -52,6 +52,7 @@ LOOKS = {
     "sb-trpo_rcritic": Look(VERMILLION, DOTTED),
     "sb-trpo_annealed": Look(BROWN),
     "sb-trpo_paced": Look(BROWN, DASHED),
+    "sb-trpo_growing": Look(BROWN, DOTTED),
 }
 
 

@@ -164,8 +164,8 @@ def test_families_differ_in_what_they_have() -> None:
         ({"fidelity": None}, "fidelity must be one of paper, corrected, got None"),
         (
             {"algo": "cpo", "beta": 0.5},
-            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed and sb-trpo_paced"
-            " have it",
+            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced"
+            " and sb-trpo_growing have it",
         ),
         ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
         ({"init_which": -1}, "init_which must be at least 0, got -1"),
