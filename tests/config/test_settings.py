@@ -39,6 +39,8 @@ def another(item: Declared, value: Any) -> Any:
             "cnn",
             "orthogonal",
             "best",
+            "steady",
+            "running",
         )
         return next(word for word in words if word != value and _allowed(item, word))
     if isinstance(value, tuple):
