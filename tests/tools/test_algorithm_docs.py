@@ -59,7 +59,7 @@ def test_settings_show_what_a_run_has_and_what_the_paper_prints(method: Entry) -
     items = declared(method.settings)
     quirks = {name for name, *_ in algorithm_docs.quirks(method).rows}
     assert quirks == {name for name, item in items.items() if item.is_quirk}
-    assert {*items, "gamma", "hidden"} == {*rows, *quirks}
+    assert {*items, "gamma", "hidden", *method.implementation.run_defaults} == {*rows, *quirks}
     config = TrainConfig(algo=method.name)
     for name, (default, printed) in rows.items():
         value = config.get(name)
