@@ -148,8 +148,9 @@ def _of_checkpoint(run: Path, epoch: int, structure: bytes) -> StoredPolicy:
         policy = {"policy": state["policy"], "critics": critics}
     settings = {**config.in_effect(), "seed": config.seed, "task": config.task_entry.label, "algo": config.label}
     del settings["total_steps"]  # a run may be made longer, and this epoch is what it was
-    if not settings["epoch_growth"]:
-        del settings["epoch_growth"]  # files were so before there was such a setting, and stay the same bytes
+    for name, before in (("epoch_growth", 0.0), ("statistics", "running")):
+        if settings[name] == before:  # as all files were before there was such a setting: they stay the same bytes
+            del settings[name]
     return _read(_written({"settings": settings, "epoch": epoch}, policy), run)
 
 

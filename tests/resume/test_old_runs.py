@@ -19,6 +19,7 @@ from sbtrpo.learning.training import Trainer
 from sbtrpo.report.runs import read_runs
 from sbtrpo.runs.card import export_policy
 from sbtrpo.runs.folder import RunFolder
+from sbtrpo.runs.policy_file import stored_policy
 from sbtrpo.runs.provenance import provenance
 
 OLD = Path(__file__).parents[1] / "data" / "old_runs"
@@ -76,6 +77,12 @@ def test_an_old_policy_is_evaluated(name: str, runs: Path) -> None:
     evaluation = sbtrpo.evaluate(runs / name, episodes=4)
     assert math.isfinite(evaluation.reward)
     assert (evaluation.episodes, evaluation.length) == (4, 50)
+
+
+def test_an_old_policy_is_known_as_it_was(runs: Path) -> None:
+    """The folders of runs that begin with it go by that: settings that came later are not in its file."""
+    identities = [stored_policy(runs / name).identity for name in (SB_TRPO, CPO)]
+    assert identities == ["sb-trpo-seed0-epoch2@7be084ac4f0f", "cpo-seed0-epoch3@11c93ebaea44"]
 
 
 @pytest.mark.parametrize("name", INTERRUPTED)
