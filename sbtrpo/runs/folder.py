@@ -81,9 +81,12 @@ def method_file(config: TrainConfig) -> Path | None:
 
 
 def read_run(path: Path) -> TrainConfig:
-    """The settings in a run's folder; a method, task or policy that came from a file is the folder's copy of it."""
+    """The settings in a run's folder; a method, task or policy that came from a file is the folder's copy of it.
+
+    A folder without run.json is no run's: somebody wrote its settings, and what is left out has its default.
+    """
     copies = (path / copy if (path / copy).exists() else None for copy in (METHOD_FILE, TASK_FILE, START_FILE))
-    return read_config(path / "config.toml", *copies, whole=True)
+    return read_config(path / "config.toml", *copies, whole=(path / "run.json").exists())
 
 
 class RunFolder:

@@ -99,6 +99,14 @@ def test_another_method_keeps_what_was_chosen_and_has_defaults_of_its_own(
     assert trained[0].settings() == TrainConfig(**chosen, algo="cpo").settings()
 
 
+def test_ones_own_settings_leave_the_rest_to_the_method_also_in_a_file_called_config(
+    tmp_path: Path, trained: list[TrainConfig]
+) -> None:
+    (tmp_path / "config.toml").write_text('algo = "sb-trpo_growing"\n')
+    assert main(["train", "--config", str(tmp_path / "config.toml")]) == 0
+    assert trained[0].settings() == TrainConfig(algo="sb-trpo_growing").settings()
+
+
 def test_a_method_in_a_file_is_the_one_that_the_run_had(tmp_path: Path, trained: list[TrainConfig]) -> None:
     example = Path(__file__).parents[2] / "examples" / "own_method.py"
     (tmp_path / "mine.py").write_bytes(example.read_bytes())

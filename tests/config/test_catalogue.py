@@ -203,7 +203,9 @@ def test_files_of_settings_have_or_keep_a_methods_defaults_of_a_run(file: Path, 
     write_config(whole, config.replace(num_envs=20, epoch_growth=0))
     assert read_run(tmp_path) == config.replace(num_envs=20, epoch_growth=0)
     edited = [line for line in whole.read_text().splitlines() if "epoch_growth" not in line]
-    whole.write_text("\n".join(edited))  # as a run wrote it before there was such a setting
+    whole.write_text("\n".join(edited))
+    assert read_run(tmp_path).epoch_growth == 1.0  # somebody's own file, whatever its name
+    (tmp_path / "run.json").write_text("{}")  # as a run wrote it before there was such a setting
     assert read_run(tmp_path).epoch_growth == 0.0
 
 
