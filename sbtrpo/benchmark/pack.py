@@ -46,10 +46,11 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     if is_foreign(config.task):  # an environment of another package, whose worlds cannot be saved and laid side by side
         return None
     of_the_process = config.threads, config.update_threads, config.device, config.engine
+    # Steady statistics of a run that begins with a trained policy stand still from its first epoch on.
+    statistics = config.statistics, config.statistics == "steady" and config.init_from is not None
     # On a GPU their networks are one batch, and so are their costs.
     alike = () if config.engine == "cpu" else (
-        config.hidden, config.activation, config.normalise_observations, config.statistics, config.constraints,
-        config.faulted,
+        config.hidden, config.activation, config.normalise_observations, statistics, config.constraints, config.faulted
     )  # fmt: skip
     shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.total_steps
     return config.task_entry.identity, *shape, *of_the_process, *alike

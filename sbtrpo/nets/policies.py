@@ -71,8 +71,8 @@ class Normalisers(TensorNormaliser):
 
     @property
     def learns(self) -> bool:  # type: ignore[override]
-        """Whether they grow with what is seen; all of them do, or none."""
-        return self._members[0].learns
+        """Whether they grow with what is seen; all of them do, or none, but for one whose learner has failed."""
+        return all(own.learns for own in self._members)
 
     @override
     def merge(self, batch: Tensor) -> None:

@@ -98,8 +98,8 @@ def test_two_learners_see_and_learn_what_each_does_alone() -> None:
 
 
 def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone() -> None:
-    """What is recorded is recorded anew for every length."""
-    growing = {"epoch_growth": 1.0, "hidden": (8, 8)}
+    """What is recorded is recorded anew for every length, and when statistics no longer move in it."""
+    growing = {"epoch_growth": 1.0, "statistics": "steady", "hidden": (8, 8)}
     configs = [config("SafetyPointGoal1-v0", steps=1, seed=seed, **growing) for seed in (0, 1000)]
     alone, trainers = [Trainer(each) for each in configs], [Trainer(each) for each in configs]
     pack = pack_device.DevicePack(trainers)
@@ -109,6 +109,10 @@ def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone() -> None
             assert isinstance(epoch, Epoch)
             assert epoch.row == pytest.approx(other.run_epoch().row, nan_ok=True, **TOLERANCE)
             assert epoch.timing["rollout_steps_per_second"] == WORLDS * steps
+    for ours, theirs in zip(trainers, alone, strict=True):
+        one, other = (each.policy.normaliser.state_dict() for each in (ours, theirs))
+        assert one["count"] == other["count"]
+        np.testing.assert_allclose(one["mean"], other["mean"], rtol=1e-3, atol=1e-3)
 
 
 def _shapes(state: Any) -> Any:
@@ -186,8 +190,11 @@ def test_only_runs_whose_networks_and_costs_are_alike_share_a_device(task: str) 
     key = pack_key(config(task))
     assert key == pack_key(config(task, seed=1, algo="cpo", cost_limit=3.0))
     others: tuple[dict[str, Any], ...] = (
-        {"hidden": (32,)}, {"activation": "relu"}, {"normalise_observations": False},
+        {"hidden": (32,)}, {"activation": "relu"}, {"normalise_observations": False}, {"statistics": "steady"},
         {"constraints": ("each",)}, {"faulted": "apart"},
     )  # fmt: skip
     assert all(pack_key(config(task, **own)) != key for own in others)
+    assert pack_key(config(task, init_from="policy.safetensors")) == key
+    steady, begun = (config(task, statistics="steady", **own) for own in ({}, {"init_from": "policy.safetensors"}))
+    assert pack_key(steady) != pack_key(begun)  # whose statistics stand still in the first epoch, too
     assert pack_key(config(task).replace(engine="cpu")) != key

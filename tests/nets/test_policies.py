@@ -67,3 +67,14 @@ def test_a_policy_that_changes_acts_otherwise_at_once() -> None:
     state = policies()[1].state_dict()
     members[1].load_state_dict(state)
     torch.testing.assert_close(together.mean(obs), before)
+
+
+def test_statistics_that_stand_still_do_so_beside_those_of_a_learner_that_has_failed() -> None:
+    members = policies()
+    together = Policies(members, WORLDS)
+    together.normaliser.update(observations().double())
+    for policy in members[1:]:
+        policy.normaliser.learns = False
+    before = members[1].normaliser.state_dict()
+    together.normaliser.update(observations().double() + 1)
+    assert (members[1].normaliser.state_dict()["mean"] == before["mean"]).all()
