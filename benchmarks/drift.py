@@ -35,6 +35,7 @@ def play(folder: RunFolder, policy: dict[str, Any], statistics: dict[str, Any], 
     trainer = Trainer(config)
     trainer.policy.load_state_dict({**policy, "normaliser": statistics})
     trainer.policy.normaliser.learns = False
+    trainer.collector.start()  # anew: what worlds showed before is in other units
     return trainer, trainer.collector.collect(1000)
 
 

@@ -148,10 +148,10 @@ class Trainer:
         batch = self._batch(rollout, self._advantages(rollout))
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
-        update_seconds = time.perf_counter() - started
         if self._steady and not self.policy.normaliser.learns:
             grow(self.collector, self.critics, rollout)
         self.policy.normaliser.learns &= not self._steady
+        update_seconds = time.perf_counter() - started
         told = dict(diagnostics)
         self.tell("on_update", told)
 
