@@ -15,44 +15,33 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from sbtrpo.learning.recorder import checkpoints_of
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Trainer
-from sbtrpo.nets.normaliser import Normaliser
+from sbtrpo.nets.normaliser import units
 from sbtrpo.runs.folder import RunFolder
 
 
 def play(folder: RunFolder, policy: dict[str, Any], statistics: dict[str, Any], worlds: int) -> tuple[Trainer, Rollout]:
     """An episode's length in each world, with a policy that sees in units of these statistics and learns nothing."""
-    steps = 1000 * worlds
-    config = folder.config.replace(
-        num_envs=worlds, steps_per_epoch=steps, total_steps=steps, engine="cpu", device="cpu", seed=12_345
-    )
-    trainer = Trainer(config)
+    size = {"num_envs": worlds, "steps_per_epoch": worlds, "total_steps": worlds}
+    trainer = Trainer(folder.config.replace(**size, engine="cpu", device="cpu", seed=12_345))
     trainer.policy.load_state_dict({**policy, "normaliser": statistics})
     trainer.policy.normaliser.learns = False
     trainer.collector.start()  # anew: what worlds showed before is in other units
-    return trainer, trainer.collector.collect(1000)
+    return trainer, trainer.collector.collect(trainer.collector.pool.spec.episode_length)
 
 
 @torch.no_grad()
 def moved(trainer: Trainer, rollout: Rollout, statistics: dict[str, Any]) -> float:
     """KL from a policy to itself in units of other statistics, over the states of its rollout."""
     policy, seen = trainer.policy, rollout.obs.flatten(0, 1)
-    (mean, scale), (other_mean, other_scale) = _units(policy.normaliser.state_dict()), _units(statistics)
-    other = ((seen * scale + mean - other_mean) / other_scale).to(seen.dtype)
+    (mean, scale), (other_mean, other_scale) = units(policy.normaliser.state_dict()), units(statistics)
+    other = torch.as_tensor((seen.numpy() * scale + mean - other_mean) / other_scale, dtype=seen.dtype)
     outputs = [(policy.mean(obs), policy.log_std) for obs in (seen, other)]
     return float(policy.head.kl(torch, *outputs).mean()) / policy.head.dimensions
-
-
-def _units(statistics: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Mean and deviation."""
-    mean, var = (np.asarray(statistics[name]) for name in ("mean", "var"))
-    return torch.as_tensor(mean), torch.as_tensor(np.sqrt(var + Normaliser.EPSILON))
 
 
 def crossed(run: Path, epochs: list[int], worlds: int) -> list[dict[str, Any]]:

@@ -126,9 +126,7 @@ def closing(course: Floats, steps: Floats, last_epochs: int) -> Floats:
     >>> len(closing(np.zeros(50), np.arange(1, 51) * 250_000.0, last_epochs=20))
     2
     """
-    enough = np.flatnonzero(steps <= steps[-1] - CLOSING_STEPS) if len(steps) else np.empty(0)
-    epochs = len(steps) - 1 - enough[-1] if len(enough) else len(steps)
-    return course[-int(min(last_epochs, max(1, epochs))) :]
+    return course[-last_epochs:][steps[-last_epochs:] > steps[-1:] - CLOSING_STEPS]
 
 
 def final_values(courses: Iterable[Floats]) -> Floats:

@@ -51,8 +51,7 @@ class RunSettings:
     steps_per_epoch: int = setting(20_000, least=1, ceiling=100_000_000)
     """Environment steps between updates, over all worlds."""
     epoch_growth: float = setting(0.0, least=0, most=1)
-    """Each epoch has at least this share of the steps before it, in whole multiples of steps_per_epoch; 0: all are
-    alike."""
+    """The share of the steps before it that an epoch has, in whole multiples of steps_per_epoch; 0: all are alike."""
     total_steps: int = setting(20_000_000, least=1, ceiling=MOST_STEPS)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,

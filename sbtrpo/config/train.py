@@ -146,11 +146,12 @@ class TrainConfig(RunSettings):
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
+LATEST = (("epoch_growth", 0.0), ("statistics", "running"))
+"""Settings as they were before there were such: files of policies leave them out, as they did then."""
 LATER = (
-    ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98),
-    ("epoch_growth", 0.0), ("statistics", "running"),
+    ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98), *LATEST
 )  # fmt: skip
-"""Settings as they were before there were such: folders had their names then, and keep them."""
+"""The same, with those that had come before the files: folders had their names then, and keep them."""
 
 
 def all_settings(entry: catalogue.Entry) -> dict[str, Declared]:

@@ -86,7 +86,7 @@ class DeviceCollector(Collector):
         self._storage = None  # what was recorded works in other memory
 
     def _prepare(self, steps: int) -> None:
-        if self._storage is not None:  # of an epoch of another length, whose memory is needed
+        if self._storage is not None:  # of epochs of another kind, whose memory is needed
             del self._storage, self._endings, self._noise, self._advance
         n, head = self.pool.num_worlds, self.policy.head
         self._learns = self.policy.normaliser.learns

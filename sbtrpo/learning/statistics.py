@@ -10,34 +10,35 @@ first layers change so that policy and critics stay the functions of raw observa
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from sbtrpo.learning.rollout import Collector, Rollout
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.forms import chunks
-from sbtrpo.nets.normaliser import Normaliser
+from sbtrpo.nets.normaliser import units
 
 
 @torch.no_grad()
-def grow(collector: Collector, critics: Critics | None, rollout: Rollout) -> None:
+def settle(collector: Collector, critics: Critics | None, rollout: Rollout) -> None:
     """Take in what an epoch has shown; all networks stay the functions that they are.
 
+    In the first epoch statistics grow with every step, as there are none to begin with; at its end they come to rest.
+
     Args:
-        collector: whose policy's statistics stood still in the epoch.
+        collector: whose policy acted in the epoch.
         critics: which see what the policy sees.
         rollout: of the epoch.
     """
     policy, form, normaliser = collector.policy, collector.form, collector.policy.normaliser
-    (mean, scale), seen = _units(normaliser.state_dict()), rollout.obs.flatten(0, 1)
+    if normaliser.learns:
+        normaliser.learns = False
+        return
+    (mean, scale), seen = units(normaliser.state_dict()), rollout.obs.flatten(0, 1)
     for piece in chunks(len(seen)):
         normaliser.merge(form.double(seen[piece]) * form.double(scale) + form.double(mean))
-    new_mean, new_scale = _units(normaliser.state_dict())
+    new_mean, new_scale = units(normaliser.state_dict())
     ratio, shift = new_scale / scale, (new_mean - mean) / scale
-    for networks in (policy, collector) if critics is None else (policy, critics, collector):
-        networks.rescale(ratio, shift)
-
-
-def _units(statistics: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation."""
-    return statistics["mean"], np.sqrt(statistics["var"] + Normaliser.EPSILON)
+    policy.rescale(ratio, shift)
+    collector.rescale(ratio, shift)
+    if critics is not None:
+        critics.rescale(ratio, shift)

@@ -38,7 +38,7 @@ from sbtrpo.learning.placement import collector_class, keeping_torch, place
 from sbtrpo.learning.recorder import Recorder, checkpoints_of
 from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
 from sbtrpo.learning.start import start_of, take_over
-from sbtrpo.learning.statistics import grow
+from sbtrpo.learning.statistics import settle
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import check_form, fitting
@@ -106,7 +106,8 @@ class Trainer:
         """What the run begins with; None where it begins anew."""
         self.beginning = "" if self.start is None else take_over(self.start, config, self.policy, self.critics)
         self._steady = config.statistics == "steady" and self.policy.normaliser.learns
-        self.policy.normaliser.learns &= not (self._steady and self.start is not None)
+        if self._steady and self.start is not None:
+            self.policy.normaliser.learns = False
         self._identities = _identities(config, self.start)  # files may change while the run goes on
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
@@ -148,9 +149,8 @@ class Trainer:
         batch = self._batch(rollout, self._advantages(rollout))
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
-        if self._steady and not self.policy.normaliser.learns:
-            grow(self.collector, self.critics, rollout)
-        self.policy.normaliser.learns &= not self._steady
+        if self._steady:
+            settle(self.collector, self.critics, rollout)
         update_seconds = time.perf_counter() - started
         told = dict(diagnostics)
         self.tell("on_update", told)
@@ -315,7 +315,8 @@ class Trainer:
         self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
         self._orders.set_state(torch.as_tensor(state["orders"]))
         self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
-        self.policy.normaliser.learns &= not (self._steady and self.epoch)
+        if self._steady and self.epoch:
+            self.policy.normaliser.learns = False
         self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
 
 

@@ -120,3 +120,9 @@ class TensorNormaliser:
 
 
 AnyNormaliser: TypeAlias = Normaliser | TensorNormaliser
+
+
+def units(statistics: Mapping[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean that is subtracted and the deviation that divides, of statistics as they are saved."""
+    mean, var = (np.asarray(statistics[name], np.float64) for name in ("mean", "var"))
+    return mean, np.sqrt(var + Normaliser.EPSILON)

@@ -48,7 +48,7 @@ Group: TypeAlias = tuple[str, str]
 
 LAST_EPOCHS = 20
 """Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
-THE_LAST = f"the last {LAST_EPOCHS} epochs (400,000 steps of longer ones)"
+THE_LAST = f"the last {LAST_EPOCHS} epochs ({statistics.CLOSING_STEPS:,} steps of longer ones)"
 """That in words; see `sbtrpo.benchmark.statistics.closing`."""
 LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""

@@ -24,6 +24,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import RunSettings, Which
 from sbtrpo.config.settings import declared
 from sbtrpo.config.tasks import is_foreign, is_task_file, with_env_kwargs
+from sbtrpo.config.train import LATEST
 from sbtrpo.errors import UserError, sentence
 from sbtrpo.runs.checkpoint import STRUCTURE, Arrays, CheckpointStore, decode, encode, fitting
 from sbtrpo.runs.folder import read_run
@@ -148,9 +149,7 @@ def _of_checkpoint(run: Path, epoch: int, structure: bytes) -> StoredPolicy:
         policy = {"policy": state["policy"], "critics": critics}
     settings = {**config.in_effect(), "seed": config.seed, "task": config.task_entry.label, "algo": config.label}
     del settings["total_steps"]  # a run may be made longer, and this epoch is what it was
-    for name, before in (("epoch_growth", 0.0), ("statistics", "running")):
-        if settings[name] == before:  # as all files were before there was such a setting: they stay the same bytes
-            del settings[name]
+    settings = {name: value for name, value in settings.items() if (name, value) not in LATEST}
     return _read(_written({"settings": settings, "epoch": epoch}, policy), run)
 
 
