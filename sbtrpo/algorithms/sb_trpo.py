@@ -147,19 +147,11 @@ class SBTRPOPaced(SBTRPO):
     Settings = PacedSettings
 
 
-@dataclass(frozen=True)
-class GrowingSettings(SBTRPOSettings):
-    """With a linear baseline."""
-
-    advantage: Advantage = "mc-linear"
-
-
 class SBTRPOGrowing(SBTRPO):
     """SB-TRPO that learns from more episodes the longer it has learnt, and whose policy moves in updates alone."""
 
     title = "SB-TRPO, growing"
-    summary = "SB-TRPO whose updates learn from more and more episodes, with steady statistics and a linear baseline"
-    Settings = GrowingSettings
+    summary = "SB-TRPO whose updates learn from more and more episodes, with steady statistics"
     run_defaults: ClassVar[Mapping[str, Any]] = {"epoch_growth": 0.02, "statistics": "steady"}
 
 

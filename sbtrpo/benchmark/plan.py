@@ -104,7 +104,7 @@ class Plan:
         )
         blocks = [dict(block) for block in self.blocks]
         for block in blocks:
-            if "seed" in axes and "num_seeds" not in axes and len(axes["seed"]) > 1:
+            if "seed" in axes and "num_seeds" not in axes:
                 block.pop("num_seeds", None)
             if "num_seeds" in axes and "seed" not in axes:
                 block["seed"] = block.get("seed", (0,))[:1]

@@ -64,6 +64,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("annealed", 8 * 3),
         ("growing", 8 * 3),
         ("batches", 2 * 2 + 5 * 2 * 2),
+        ("large_batches", 8 * 3),
     ],
 )
 def test_the_plans_have_their_runs(name: str, count: int) -> None:
@@ -204,6 +205,8 @@ def test_settings_given_beside_a_file_replace_its_own(tmp_path: Path) -> None:
     assert [(run.get("beta"), run.seed) for run in plan.runs()] == [(0.7, 0), (0.7, 1000)]
     plan = make_plan(path, {"seeds": (3, 4)})
     assert {run.seed for run in plan.runs()} == {3, 4}
+    assert {run.seed for run in make_plan(path, {"seeds": (3,)}).runs()} == {3}
+    assert {run.seed for run in make_plan(path, {"seeds": (3,), "num_seeds": 2}).runs()} == {3, 1003}
 
 
 def test_widths_of_layers_are_one_value_and_lists_of_them_an_axis() -> None:
