@@ -119,28 +119,40 @@ def collect(runs: tyro.conf.Positional[Path], out: Path | None = None, quiet: bo
 
 @app.command
 def report(
-    runs: tyro.conf.Positional[Path], out: Path = Path("report"), watch: bool = False, interval: float = 30.0
+    runs: tyro.conf.Positional[tuple[Path, ...]],
+    out: Path = Path("report"),
+    watch: bool = False,
+    interval: float = 30.0,
 ) -> None:
     """Write the paper's tables and figures, a comparison with its numbers, and a page, from whatever runs exist.
 
     Args:
-        runs: the folder of the runs, or the table that `sbtrpo collect` made of them.
+        runs: the folder of the runs, or the table that `sbtrpo collect` made of them; of several, one report of all.
         out: the report's folder.
         watch: refresh the report until Ctrl-C.
         interval: seconds between two looks, with `watch`.
     """
     from sbtrpo.benchmark.collect import collect as gather
     from sbtrpo.benchmark.collect import read_table
-    from sbtrpo.report import build
+    from sbtrpo.report import build, joined
     from sbtrpo.report import watch as keep_watching
 
-    videos = None if runs.is_file() else runs
+    if not runs:
+        raise UserError(
+            "give the folder of the runs, or a table that `sbtrpo collect` made of them, or several of these"
+        )
+    videos = runs[0] if len(runs) == 1 and not runs[0].is_file() else None
 
     def read() -> tuple[Any, list[str]]:
-        if runs.is_file():
-            return read_table(runs), []
-        collected = gather(runs)
-        return collected.table, collected.notes()
+        tables, notes = [], []
+        for path in runs:
+            if path.is_file():
+                tables.append(read_table(path))
+            else:
+                collected = gather(path)
+                tables.append(collected.table)
+                notes += collected.notes()
+        return joined(tables), notes
 
     if watch:
         keep_watching(read, out, videos, interval)

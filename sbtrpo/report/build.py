@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow
 
 from sbtrpo.benchmark.columns import FRESH
+from sbtrpo.errors import sentence
 from sbtrpo.files import UNFINISHED, move, naming, write_atomically
 from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, planes, render, tables
 from sbtrpo.report.canvas import files, slug
@@ -92,8 +94,22 @@ def build(
     return report
 
 
-def _print(sentence: str) -> None:
-    print(sentence, flush=True)  # at once, for whoever follows a log file
+def joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
+    """The runs of several tables as one; what a table has no column for is missing in its rows."""
+    settings, others = list[str](), list[str]()
+    for names in (table.column_names for table in tables):
+        until = names.index("epoch") if "epoch" in names else 0
+        settings += [name for name in names[:until] if name not in settings]
+        others += [name for name in names[until:] if name not in others]
+    try:
+        whole = pyarrow.concat_tables(tables, promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"these tables are too unlike for a single report ({sentence(error)})") from error
+    return whole.select(list(dict.fromkeys([*settings, *others])))
+
+
+def _print(words: str) -> None:
+    print(words, flush=True)  # at once, for whoever follows a log file
 
 
 def watch(
@@ -127,8 +143,8 @@ def watch(
                     report = build(table, out, videos, notes, refresh=None if last else interval)
                     fingerprint = now
                     say(f"{report.index}: {len(report.written)} files, {len(report.skipped)} parts left out")
-                    for sentence in report.alarms:
-                        say(sentence)
+                    for words in report.alarms:
+                        say(words)
             except (OSError, ValueError) as error:
                 say(f"the runs could not be read ({error}); trying again in {interval:g} seconds")
                 last = False
@@ -193,6 +209,7 @@ def _drawings(runs: Runs) -> Iterable[_Drawing]:
     long = sorted({run.task for run in runs.long}) or [figures.BUTTON]
     for task, name in zip(long, _names(long), strict=True):
         yield _Drawing(f"long_{name}", f"long run, {task}", partial(figures.long_run, runs, task))
+    yield _Drawing("safety_planes", "safety and safe reward", partial(planes.safety_planes, runs))
     yield _Drawing("beta", "frontier of the safety bias β", partial(planes.beta_frontier, runs))
     yield _Drawing("profiles", "performance profiles", partial(planes.performance_profiles, runs))
     yield _Drawing("angles_reward", "angles to the reward gradient", partial(histograms.angles, runs, "reward"))

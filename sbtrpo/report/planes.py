@@ -1,4 +1,4 @@
-"""Figures of reward and safety: the frontier of β, performance profiles, and a sketch of the update."""
+"""Figures of reward and safety: where methods stand, the frontier of β, performance profiles, the update's sketch."""
 
 from __future__ import annotations
 
@@ -22,6 +22,57 @@ if TYPE_CHECKING:
 
 RESAMPLES = 200
 """Bootstrap resamples of a profile."""
+
+# ---- where methods stand ---------------------------------------------------------------------------------------------
+
+ACROSS = 4
+"""Tasks side by side."""
+
+
+def safety_planes(runs: Runs) -> Figure:
+    """For each task the plane of safety and safe reward: every method, and hollow where the paper has it."""
+    if not runs.tasks:
+        raise Missing("no runs")
+    columns = min(ACROSS, len(runs.tasks))
+    rows = -(-len(runs.tasks) // columns)
+    figure = sheet(max(4.5, 3.1 * columns), 1.1 + 2.9 * rows)
+    cells = [axes for row in grid(figure, rows, columns) for axes in row]
+    names, shown = paper.tasks(), rivals(runs)
+    for axes, task in zip(cells, runs.tasks, strict=False):
+        for variant in shown:
+            _standing(axes, runs, task, variant)
+        tidy(axes, names.get(task, task), x=paper.TITLES["safety_probability"], y=paper.TITLES["safe_reward"])
+        axes.set_xlim(-0.03, 1.03)
+        axes.axhline(0, color=FAINT, linewidth=0.8)
+    for axes in cells[len(runs.tasks) :]:
+        axes.set_axis_off()
+    figure.suptitle("The safer the further right, the more reward without a violation the higher", fontsize=12)
+    _legend_of_all(figure, cells, columns)
+    return figure
+
+
+def _standing(axes: Axes, runs: Runs, task: str, variant: Variant) -> None:
+    style, metrics = look(variant), ("safety_probability", "safe_reward")
+    if runs.of(task, variant):
+        (x, dx), (y, dy) = (_point(runs, task, variant, metric) for metric in metrics)
+        bars: dict[str, Any] = {"ecolor": style.colour, "elinewidth": 0.9, "color": style.colour, "markersize": 7}
+        axes.errorbar(x, y, dy, dx, fmt=style.marker, label=literal(variant.title), zorder=4, **bars)
+    printed = paper.main().get(variant.algo, {}).get(task)
+    if printed and variant.plain:
+        x, y = (printed[metric].mean for metric in metrics)
+        hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": style.colour, "markersize": 7}
+        axes.plot(x, y, style.marker, label=literal(f"{variant.title}, the paper's"), zorder=3, **hollow)
+
+
+def _legend_of_all(figure: Figure, cells: Sequence[Axes], columns: int) -> None:
+    """One legend of whatever some of the axes have."""
+    found = {}
+    for axes in cells:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= {label: found.get(label, handle) for handle, label in zip(handles, labels, strict=True)}
+    options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
+    figure.legend(list(found.values()), list(found), **options)
+
 
 # ---- β ---------------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sbtrpo.report import Report, build
+from sbtrpo.report import Report, build, joined
 from tests.report import browser, samples
 
 ALGOS = ["sb-trpo", "cpo", "c_trpo", "ppo_lag"]
@@ -23,7 +23,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
         samples.benchmark(["SafetyPointButton2-v0", "SafetyCarCircle2-v0"], ALGOS, seeds=2, epochs=25),
         samples.table([samples.run(samples.NASTY, "sb-trpo", epochs=25), samples.run(samples.NASTY, "cpo", epochs=25)]),
     ]
-    return build(samples.joined(tables), folder / "out", Path(folder / "films"))
+    return build(joined(tables), folder / "out", Path(folder / "films"))
 
 
 @pytest.fixture(scope="module")

@@ -82,8 +82,3 @@ def benchmark(
             runs.append(run(circle, "crpo", 1000 * k, epochs))
         runs.append(run(button, "sb-trpo", 0, int(2.25 * epochs)))
     return table(runs)
-
-
-def joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
-    """Tables of different columns as one."""
-    return pyarrow.concat_tables(tables, promote_options="permissive")

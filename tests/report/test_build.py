@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sbtrpo.benchmark.collect import collect
+from sbtrpo.benchmark.collect import collect, write_table
+from sbtrpo.cli import main
 from sbtrpo.config import TrainConfig
 from sbtrpo.learning.training import train
-from sbtrpo.report import Report, build, page, watch
+from sbtrpo.report import Report, build, joined, page, watch
 from sbtrpo.report.build import _names
 from sbtrpo.report.canvas import files
 from sbtrpo.report.planes import convex_combination
@@ -76,7 +77,7 @@ def test_an_empty_table_gives_a_page_that_says_so(tmp_path: Path) -> None:
     skipped = {one.part: one.why for one in report.skipped}
     assert skipped["table over tasks"] == "no two methods that ran on the same tasks"
     assert skipped["figure: performance profiles"] == "no two methods that ran on the same tasks"
-    assert len(skipped) == 13 + 7 + 1  # tables, figures but for the sketch, videos
+    assert len(skipped) == 13 + 8 + 1  # tables, figures but for the sketch, videos
     assert all(skipped.values())
 
 
@@ -194,3 +195,28 @@ def test_it_reads_what_a_benchmark_collects(tmp_path: Path) -> None:
     assert "not the default: learning_rate = 0.0001 (PPO-Lag)" in runs.notes
     assert runs.pooled("ToyCorridor-v0", Variant("sb-trpo"), "safe_reward") is not None
     assert runs.usual[0].column("update_seconds").min() > 0
+
+
+def test_several_tables_make_one_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    goal = "SafetyPointGoal2-v0"
+    first = samples.table([samples.run(goal, "cpo", epochs=3)])
+    second = samples.table([samples.run(goal, "cup", epochs=3, own="a")])
+    whole = joined([first, second])
+    assert whole.num_rows == first.num_rows + second.num_rows
+    names = whole.column_names  # a setting that the second alone has is a setting still
+    assert names.index("advantage") < names.index("own") < names.index("epoch")
+    for name, table in (("a", first), ("b", second)):
+        write_table(table, tmp_path / f"{name}.parquet")
+    arguments = [str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet"), "--out", str(tmp_path / "out")]
+    assert main(["report", *arguments]) == 0
+    assert "CUP" in (tmp_path / "out" / "tables" / "main_safety.md").read_text()
+    assert (tmp_path / "out" / "figures" / "safety_planes.png").is_file()
+    assert main(["report"]) == 2
+    assert "or several of these" in capsys.readouterr().err
+
+
+def test_tables_of_unlike_columns_are_refused() -> None:
+    numbers, words = (samples.run("SafetyPointGoal2-v0", "cpo", epochs=3) for _ in range(2))
+    words["reward"] = ["much"] * 3
+    with pytest.raises(ValueError, match="too unlike for a single report"):
+        joined([samples.table([numbers]), samples.table([words])])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sbtrpo.report import figures, histograms, planes
+from sbtrpo.report import figures, histograms, paper, planes
 from sbtrpo.report.canvas import literal
 from sbtrpo.report.runs import Variant, read_runs
 from sbtrpo.report.style import LOOKS, Look, look
@@ -112,3 +112,19 @@ def test_headings_fit_their_figures(tasks: list[str]) -> None:
         extent = figure._suptitle.get_window_extent()  # type: ignore[attr-defined]
         assert extent.x0 >= 0
         assert extent.x1 <= figure.bbox.width
+
+
+def test_a_plane_for_each_task_has_every_method_and_the_papers_hollow() -> None:
+    ran = [samples.run(GOAL, "sb-trpo"), samples.run(GOAL, "sb-trpo_annealed"), samples.run(CIRCLE, "cpo")]
+    figure = planes.safety_planes(read_runs(samples.table(ran)))
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert titles == ["Point Goal", "Car Circle"]
+    labels = [axes.get_legend_handles_labels()[1] for axes in figure.axes]
+    # The paper's point of a method is there on a task on which the method did not run as well.
+    assert labels[0] == ["SB-TRPO, the paper's", "CPO, the paper's", "SB-TRPO", "SB-TRPO, annealed"]
+    printed = paper.main()["sb-trpo"][GOAL]
+    hollow = next(line for line in figure.axes[0].lines if line.get_label() == "SB-TRPO, the paper's")
+    place = [float(hollow.get_xdata()[0]), float(hollow.get_ydata()[0])]  # type: ignore[index]
+    assert place == [printed["safety_probability"].mean, printed["safe_reward"].mean]
+    [legend] = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {label for own in labels for label in own}
