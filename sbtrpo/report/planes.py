@@ -46,7 +46,7 @@ def safety_planes(runs: Runs) -> Figure:
         axes.axhline(0, color=FAINT, linewidth=0.8)
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
-    figure.suptitle("The safer the further right, the more reward without a violation the higher", fontsize=12)
+    figure.suptitle("Further right violates less, higher earns more without a violation", fontsize=12)
     _legend_of_all(figure, cells, columns)
     return figure
 
