@@ -66,7 +66,7 @@ def _standing(axes: Axes, runs: Runs, task: str, variant: Variant) -> None:
 
 def _legend_of_all(figure: Figure, cells: Sequence[Axes], columns: int) -> None:
     """One legend of whatever some of the axes have."""
-    found = {}
+    found: dict[str, Any] = {}
     for axes in cells:
         handles, labels = axes.get_legend_handles_labels()
         found |= {label: found.get(label, handle) for handle, label in zip(handles, labels, strict=True)}
