@@ -11,6 +11,7 @@ report/
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import time
 import uuid
@@ -96,16 +97,13 @@ def build(
 
 def joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
     """The runs of several tables as one; what a table has no column for is missing in its rows."""
-    settings, others = list[str](), list[str]()
-    for names in (table.column_names for table in tables):
-        until = names.index("epoch") if "epoch" in names else 0
-        settings += [name for name in names[:until] if name not in settings]
-        others += [name for name in names[until:] if name not in others]
     try:
         whole = pyarrow.concat_tables(tables, promote_options="permissive")
     except pyarrow.ArrowException as error:
         raise ValueError(f"these tables are too unlike for a single report ({sentence(error)})") from error
-    return whole.select(list(dict.fromkeys([*settings, *others])))
+    # What stands before the epochs says what a run is of, and does so still.
+    before = [name for table in tables for name in itertools.takewhile("epoch".__ne__, table.column_names)]
+    return whole.select(list(dict.fromkeys([*before, *whole.column_names])))
 
 
 def _print(words: str) -> None:

@@ -62,11 +62,14 @@ def steps_axis(axes: Axes, longest: float) -> tuple[float, str]:
     return unit, f"{word}environment steps"
 
 
-def legend(figure: Figure, axes: Axes, columns: int = 6) -> None:
-    """Draw one legend for all axes, below them."""
-    handles, labels = axes.get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+def legend(figure: Figure, *axes: Axes, columns: int = 6) -> None:
+    """Draw one legend below all axes, of what any of these has."""
+    found: dict[str, Any] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        figure.legend(found.values(), found, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
 
 
 def line_style(variant: Variant) -> dict[str, Any]:

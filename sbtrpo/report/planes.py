@@ -47,7 +47,7 @@ def safety_planes(runs: Runs) -> Figure:
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
     figure.suptitle("Further right violates less, higher earns more without a violation", fontsize=12)
-    _legend_of_all(figure, cells, columns)
+    legend(figure, *cells, columns=columns)
     return figure
 
 
@@ -62,16 +62,6 @@ def _standing(axes: Axes, runs: Runs, task: str, variant: Variant) -> None:
         x, y = (printed[metric].mean for metric in metrics)
         hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": style.colour, "markersize": 7}
         axes.plot(x, y, style.marker, label=literal(f"{variant.title}, the paper's"), zorder=3, **hollow)
-
-
-def _legend_of_all(figure: Figure, cells: Sequence[Axes], columns: int) -> None:
-    """One legend of whatever some of the axes have."""
-    found: dict[str, Any] = {}
-    for axes in cells:
-        handles, labels = axes.get_legend_handles_labels()
-        found |= {label: found.get(label, handle) for handle, label in zip(handles, labels, strict=True)}
-    options: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 8}
-    figure.legend(list(found.values()), list(found), **options)
 
 
 # ---- β ---------------------------------------------------------------------------------------------------------------
@@ -102,7 +92,7 @@ def beta_frontier(runs: Runs) -> Figure:
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)
-    legend(figure, max((axes for row in rows for axes in row), key=lambda a: len(a.get_legend_handles_labels()[1])))
+    legend(figure, *(axes for row in rows for axes in row))
     return figure
 
 
