@@ -25,6 +25,7 @@ from sbtrpo.benchmark.states import LOG
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.tasks import is_foreign
 from sbtrpo.envs import Pool, make_pool
+from sbtrpo.envs.beside import Nested, cut, join, shapes
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.recorder import Recorder
@@ -32,7 +33,6 @@ from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Trainer, restore
 from sbtrpo.runs.folder import RunFolder
 
-Nested = dict[str, Any]
 Result = tuple[Any, ...]
 """What a pool's step returns."""
 Outcome = Rollout | Exception | None
@@ -52,7 +52,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
     alike = () if config.engine == "cpu" else (
         config.hidden, config.activation, config.normalise_observations, statistics, config.constraints, config.faulted
     )  # fmt: skip
-    shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.total_steps
+    shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.grow_by, config.total_steps
     return config.task_entry.identity, *shape, *of_the_process, *alike
 
 
@@ -103,18 +103,18 @@ class SharedPool:
     """The worlds of several trainers, stepped together; their collectors act on their shares from now on."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
-        config, self._count = trainers[0].config, trainers[0].config.num_envs
-        pools = [trainer.collector.pool for trainer in trainers]
+        config, pools = trainers[0].config, [trainer.collector.pool for trainer in trainers]
+        self._count = pools[0].num_worlds
         alike = len({pack_key(trainer.config) for trainer in trainers}) == len({type(pool) for pool in pools}) == 1
         if not alike or not isinstance(pools[0], Pool):
             raise ValueError("learners share a pool only on one task and device, alike in num_envs, steps and threads")
         self.pool = make_pool(config.task, len(pools) * self._count, 0, config.engine, config.threads)
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
-        self._small = _shapes(states[0])
+        self._small = shapes(states[0])
         self._whole: Nested | None = None
         """The state of all worlds since they last moved, once someone has asked for it."""
-        self.pool.load_state_dict(_join(states, self.pool.state_dict()))
+        self.pool.load_state_dict(join(states, self.pool.state_dict()))
         self.shares: list[Share] = []
         for k, trainer in enumerate(trainers):
             rows = slice(k * self._count, (k + 1) * self._count)
@@ -157,7 +157,7 @@ class SharedPool:
         """The state of these worlds; that of all is taken once for all learners."""
         if self._whole is None:
             self._whole = self.pool.state_dict()
-        return _cut(self._whole, self._small, rows)
+        return cut(self._whole, self._small, rows)
 
 
 def one_after_another(
@@ -187,44 +187,6 @@ def _advance(
     if not np.isfinite(action).all():
         return None, ValueError("an action is not finite; check the policy's output")
     return action, None
-
-
-# ---- states side by side -----------------------------------------------------------------------------------------
-
-
-def _shapes(state: Nested) -> Nested:
-    return {key: _shapes(value) if isinstance(value, dict) else np.shape(value) for key, value in state.items()}
-
-
-def _world_axis(small: tuple[int, ...], large: tuple[int, ...]) -> int | None:
-    """The axis along which worlds lie: the one that is longer in the larger pool."""
-    return next((axis for axis, (few, many) in enumerate(zip(small, large, strict=True)) if few != many), None)
-
-
-def _join(states: Sequence[Nested], whole: Nested) -> Nested:
-    """States of several pools as one of all their worlds; `whole` is any state of such a pool."""
-    joined: Nested = {}
-    for key, large in whole.items():
-        values = [state[key] for state in states]
-        if isinstance(large, dict):
-            joined[key] = _join(values, large)
-        else:
-            axis = _world_axis(np.shape(values[0]), np.shape(large))
-            joined[key] = values[0] if axis is None else np.concatenate(values, axis=axis)
-    return joined
-
-
-def _cut(whole: Nested, small: Nested, rows: slice) -> Nested:
-    """The state of these worlds, out of that of all; `small` holds the shapes that it has."""
-    state: Nested = {}
-    for key, large in whole.items():
-        if isinstance(large, dict):
-            state[key] = _cut(large, small[key], rows)
-        else:
-            axis = _world_axis(small[key], np.shape(large))
-            index = () if axis is None else (slice(None),) * axis + (rows,)
-            state[key] = np.array(large[index])
-    return state
 
 
 # ---- training together -------------------------------------------------------------------------------------------
@@ -338,19 +300,23 @@ def _collect(shared: SharedPool | None, trainers: Sequence[Trainer | None], step
 
 
 def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]) -> None:
-    shared = _shared_pool([learner.trainer for learner in learners]) if len(learners) > 1 else None
     for learner in learners:
         if learner.recorder.over:  # a kill came before its end was written
             learner.attempt(learner.close)
+    members, shared = list[Learner](), None
     while (active := [learner.trainer for learner in learners if not learner.left]) and not interrupted():
         for trainer in active:
             trainer.tell("on_epoch_begin")
         started = time.perf_counter()
-        trainers = [None if learner.left else learner.trainer for learner in learners]
+        grown = [trainer.grow() for trainer in active]  # all of them, or none
+        if any(grown) or not members:
+            members = [learner for learner in learners if not learner.left]
+            shared = _shared_pool(active) if len(active) > 1 else None
+        trainers = [None if learner.left else learner.trainer for learner in members]
         outcomes = _collect(shared, trainers, active[0].steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
         learn = one_after_another if shared is None else shared.learn
-        for learner, epoch in zip(learners, learn(trainers, outcomes, seconds), strict=True):
+        for learner, epoch in zip(members, learn(trainers, outcomes, seconds), strict=True):
             if not learner.left:
                 learner.attempt(learner.record, epoch)
     for learner in learners:

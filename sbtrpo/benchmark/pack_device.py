@@ -33,7 +33,7 @@ class PackCollector(DeviceCollector):
 
     def __init__(self, pool: GpuPool, trainers: Sequence[Trainer]) -> None:
         self._members, config = [trainer.collector for trainer in trainers], trainers[0].config
-        first, self._worlds = self._members[0], config.num_envs
+        first, self._worlds = self._members[0], self._members[0].pool.num_worlds
         policies = cast(Policy, Policies([trainer.policy for trainer in trainers], self._worlds))
         final = any(trainer.critics is not None for trainer in trainers)
         super().__init__(pool, policies, first.generator, first.constraints, first.form, config.faulted, final)

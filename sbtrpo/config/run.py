@@ -25,12 +25,16 @@ Activation: TypeAlias = Literal["tanh", "relu", "elu"]
 Network: TypeAlias = Literal["mlp", "cnn"]
 Initialisation: TypeAlias = Literal["uniform", "orthogonal"]
 Statistics: TypeAlias = Literal["running", "steady"]
+GrowBy: TypeAlias = Literal["steps", "worlds"]
 
 SMALL_EPOCH = 65_536
 """Up to so many steps an epoch's update has one thread, unless another number is asked for."""
 
 MOST_STEPS = 10**12
 """Of a run."""
+
+MOST_WORLDS = 100_000
+"""Of an epoch."""
 
 TIMEOUT = 300.0
 """Seconds after which an environment that does not answer counts as hanging."""
@@ -46,12 +50,15 @@ class RunSettings:
     """`sbtrpo algorithms` lists them; hyphens and underscores are alike. A method of your own is `module:Class` or
     `file.py:Class`."""
     seed: int = setting(0, least=0, ceiling=2**62, operational=True)  # it is part of the folder's name
-    num_envs: int = setting(20, least=1, ceiling=100_000)
+    num_envs: int = setting(20, least=1, ceiling=MOST_WORLDS)
     """Worlds stepped together."""
     steps_per_epoch: int = setting(20_000, least=1, ceiling=100_000_000)
     """Environment steps between updates, over all worlds."""
     epoch_growth: float = setting(0.0, least=0, most=1)
     """The share of the steps before it that an epoch has, in whole multiples of steps_per_epoch; 0: all are alike."""
+    grow_by: GrowBy = setting("steps", needs="growth")
+    """What longer epochs have more of. steps: every world plays for longer; worlds: those that are there go on, and
+    others begin beside them, which a GPU steps in the same time."""
     total_steps: int = setting(20_000_000, least=1, ceiling=MOST_STEPS)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
@@ -134,6 +141,19 @@ class RunSettings:
     def steps_in(self, epoch: int) -> int:
         """Environment steps of the epoch that comes after so many, over all worlds."""
         return self.steps_after(epoch + 1) - self.steps_after(epoch)
+
+    def worlds_in(self, epoch: int) -> int:
+        """Worlds of the epoch that comes after so many."""
+        if self.grow_by == "steps":
+            return self.num_envs
+        return self.num_envs * self.steps_in(epoch) // self.steps_per_epoch
+
+    @property
+    def mean_worlds(self) -> int:
+        """Worlds of an epoch, on average."""
+        if self.grow_by == "steps":
+            return self.num_envs
+        return self.num_envs * self.steps_after(self.epochs) // (self.steps_per_epoch * self.epochs)
 
     def share_after(self, epochs: int) -> float:
         """The share of the run that is over after so many epochs, in steps."""

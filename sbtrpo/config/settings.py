@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 Advantage = Literal["mc", "mc-linear", "gae-reward", "gae"]
 Fidelity = Literal["paper", "corrected"]
-Needs = Literal["critics", "baseline", "patience"]
+Needs = Literal["critics", "baseline", "patience", "growth"]
 _SAME: Any = object()
 
 

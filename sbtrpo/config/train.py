@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sbtrpo.config import catalogue
-from sbtrpo.config.run import RunSettings
+from sbtrpo.config.run import MOST_WORLDS, RunSettings
 from sbtrpo.config.settings import Declared, MethodSettings, Needs, declared
-from sbtrpo.config.tasks import ENV_KWARGS, TaskEntry, task_entry, with_env_kwargs
+from sbtrpo.config.tasks import ENV_KWARGS, TaskEntry, is_foreign, task_entry, with_env_kwargs
 
 
 @dataclass(frozen=True, init=False)
@@ -66,6 +66,8 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 f"total_steps ({self.total_steps}) must hold at least one epoch of {self.steps_per_epoch} steps"
             )
+        if self.grow_by == "worlds" and self.epoch_growth:
+            self._check_worlds()
         if self.init_which != "last" and self.init_from is None:
             raise ValueError("init_which names a checkpoint of the run in init_from; give that, too")
         if self.patience and not self.evaluate_every:
@@ -77,6 +79,18 @@ class TrainConfig(RunSettings):
                 "advantage mc-linear fits a weight to every pixel; with network cnn use mc, gae-reward or gae"
             )
         self.method.check(self.gamma)
+
+    def _check_worlds(self) -> None:
+        if is_foreign(self.task):
+            raise ValueError(
+                "worlds of an environment of your own cannot be laid beside others; leave grow_by out, and they play"
+                " for longer instead"
+            )
+        if (most := self.worlds_in(self.epochs - 1)) > MOST_WORLDS:
+            raise ValueError(
+                f"with grow_by worlds the last epoch would have {most:,} of them, and {MOST_WORLDS:,} are the most;"
+                " choose fewer num_envs or a smaller epoch_growth, or leave grow_by out"
+            )
 
     def replace(self, **changes: Any) -> TrainConfig:
         """With other values of these settings; None takes one back to its default."""
@@ -122,6 +136,8 @@ class TrainConfig(RunSettings):
 
     def _takes_effect(self, needs: Needs | None) -> bool:
         """Whether settings with this need shape what the run computes."""
+        if needs == "growth":
+            return self.epoch_growth > 0
         return self.patience > 0 if needs == "patience" else self.method.in_effect(needs)
 
     def without_effect(self) -> list[str]:
@@ -146,7 +162,7 @@ class TrainConfig(RunSettings):
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
-LATEST = (("epoch_growth", 0.0), ("statistics", "running"))
+LATEST = (("epoch_growth", 0.0), ("statistics", "running"), ("grow_by", "steps"))
 """Settings as they were before there were such: files of policies leave them out, as they did then."""
 LATER = (
     ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98), *LATEST

@@ -48,7 +48,7 @@ def _choice(config: TrainConfig, before: str) -> Choice:
         return Choice("cpu", "as device is cpu")
     if config.engine == "auto" and before and (before == "cpu" or not missing(before)):
         return Choice(before, "as before")
-    return choose(config.engine, config.task, config.num_envs)
+    return choose(config.engine, config.task, config.mean_worlds)
 
 
 def _check(name: str) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from sbtrpo.config.run import Faulted
 from sbtrpo.envs import Pool
+from sbtrpo.envs.beside import cut, join, shapes
 from sbtrpo.envs.faults import Tolerance
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form, NumpyForm, TorchForm, acting_form, to_numpy
@@ -188,12 +189,31 @@ class Collector:
     def start(self) -> None:
         """Begin the first episodes. The published code resets twice, and counts both in its statistics."""
         for _ in range(2):
-            raw = self.pool.reset()[0]
-            if isinstance(raw, Tensor):
-                self._pool_device = raw.device
-                if isinstance(self.form, NumpyForm):
-                    self._take(TorchForm(self.policy.device))
-            self._obs = self._normalise(self.form.double(raw))
+            self._obs = self._normalise(self._begin())
+
+    def go_on_from(self, before: Collector) -> None:
+        """Go on with the worlds of a collector that has fewer; the others begin their first episodes."""
+        state, worlds = before.state_dict(), before.pool.num_worlds
+        begun, whole = self._begin()[worlds:], self.pool.state_dict()
+        others = cut(whole, shapes(state["pool"]), slice(worlds, None))
+        joined: dict[str, Any] = {
+            "pool": join([state["pool"], others], whole),
+            "obs": np.concatenate([state["obs"], to_numpy(self._normalise(begun))]),
+            "age": np.concatenate([state["age"], to_numpy(self._age[worlds:])]),
+        }
+        if self._told_apart:
+            costs = [state["constraint_costs"], to_numpy(self._costs[:, worlds:])]
+            joined["constraint_costs"] = np.concatenate(costs, axis=1)
+        self.load_state_dict(state | joined)
+
+    def _begin(self) -> Array:
+        """Reset all worlds; what they show."""
+        raw = self.pool.reset()[0]
+        if isinstance(raw, Tensor):
+            self._pool_device = raw.device
+            if isinstance(self.form, NumpyForm):
+                self._take(TorchForm(self.policy.device))
+        return self.form.double(raw)
 
     def _normalise(self, raw: Array) -> Array:
         self.policy.normaliser.update(raw)

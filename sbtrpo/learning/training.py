@@ -22,7 +22,7 @@ from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Engine
-from sbtrpo.envs import make_pool
+from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
@@ -31,19 +31,19 @@ from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, nor
 from sbtrpo.learning.callbacks import Callback, added_numbers, check_callbacks, check_names
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
+from sbtrpo.learning.identity import changed_settings, identities, plain
 from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.length import check_length, how_to_go_on, of_another_length
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
 from sbtrpo.learning.placement import collector_class, keeping_torch, place
 from sbtrpo.learning.recorder import Recorder, checkpoints_of
-from sbtrpo.learning.rollout import TOTAL_ONLY, Rollout
+from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.learning.start import start_of, take_over
 from sbtrpo.learning.statistics import settle
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.policy import make_policy
 from sbtrpo.runs.checkpoint import check_form, fitting
 from sbtrpo.runs.folder import METHOD_FILE, START_FILE, TASK_FILE, RunFolder, default_path
-from sbtrpo.runs.policy_file import StoredPolicy
 
 SKIPS_TO_STOP = 10
 
@@ -89,10 +89,9 @@ class Trainer:
         if config.update_threads:
             torch.set_num_threads(config.update_threads)
         streams = np.random.SeedSequence(config.seed).generate_state(4, np.uint32)
-        self._init, noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
-        pool = make_pool(
-            config.task, config.num_envs, int(streams[3]), config.engine, config.threads, timeout=config.env_timeout
-        )
+        self._init, self._noise, self._orders = (torch.Generator().manual_seed(int(s)) for s in streams[:3])
+        self._worlds_seed = int(streams[3])
+        pool = self._pool(config.num_envs)
         self.constraints = make_constraints(config.constraints, pool)
         names = self.constraints.names
         size, space, design = pool.task.observation_size, pool.env_action_space, design_for(config, pool)
@@ -108,12 +107,10 @@ class Trainer:
         self._steady = config.statistics == "steady" and self.policy.normaliser.learns
         if self._steady and self.start is not None:
             self.policy.normaliser.learns = False
-        self._identities = _identities(config, self.start)  # files may change while the run goes on
+        self._identities = identities(config, self.start)  # files may change while the run goes on
         keys = names if len(names) > 1 else ("c",)
         self.method = make_method(self.policy, self.critics, config, self._orders, keys)
-        self.collector = collector_class(pool)(
-            pool, self.policy, noise, self.constraints, faulted=config.faulted, final=self.critics is not None
-        )
+        self.collector = self._collector(pool)
         with within_memory(config.num_envs):
             self.collector.start()
         self._cost_keys, columns = ["cost"], list[str]()
@@ -132,13 +129,34 @@ class Trainer:
     @property
     def steps_per_world(self) -> int:
         """T, the steps of each world in the next epoch."""
-        return self.config.steps_in(self.epoch) // self.config.num_envs
+        return self.config.steps_in(self.epoch) // self.config.worlds_in(self.epoch)
+
+    def _pool(self, worlds: int) -> Pool:
+        config = self.config
+        return make_pool(
+            config.task, worlds, self._worlds_seed, config.engine, config.threads, timeout=config.env_timeout
+        )
+
+    def _collector(self, pool: Pool) -> Collector:
+        final, faulted = self.critics is not None, self.config.faulted
+        return collector_class(pool)(pool, self.policy, self._noise, self.constraints, faulted=faulted, final=final)
+
+    def grow(self) -> bool:
+        """Add the worlds that the next epoch has more than the last; returns whether there are any."""
+        if (worlds := self.config.worlds_in(self.epoch)) == self.collector.pool.num_worlds:
+            return False
+        with within_memory(worlds):
+            collector = self._collector(self._pool(worlds))
+            collector.go_on_from(self.collector)
+        self.collector = collector
+        return True
 
     def run_epoch(self) -> Epoch:
         """Collect, update, and tell what happened."""
         self.tell("on_epoch_begin")
         started = time.perf_counter()
-        with within_memory(self.config.num_envs):
+        self.grow()
+        with within_memory(self.collector.pool.num_worlds):
             rollout = self.collector.collect(self.steps_per_world)
             return self.learn(rollout, time.perf_counter() - started)
 
@@ -264,7 +282,7 @@ class Trainer:
             log_prob=rollout.log_prob.flatten(),
             advantages=normalise(advantages.estimates),
             targets=None if advantages.targets is None else advantages.targets.flatten(1),
-            worlds=0 if (every := self.config.halves_every) == 0 or self.epoch % every else self.config.num_envs,
+            worlds=0 if (every := self.config.halves_every) == 0 or self.epoch % every else rollout.obs.shape[1],
         )
 
     def _count(self, diagnostics: Mapping[str, float]) -> None:
@@ -288,7 +306,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """All that the next epoch depends on."""
         return {
-            "config": {name: _plain(value) for name, value in self.config.settings().items()},
+            "config": {name: plain(value) for name, value in self.config.settings().items()},
             "identities": self._identities,
             "policy": self.policy.state_dict(),
             "critics": None if self.critics is None else self.critics.state_dict(),
@@ -305,6 +323,10 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict` of a trainer with the same settings."""
+        self.epoch = int(state["epoch"])
+        if (worlds := self.config.worlds_in(max(0, self.epoch - 1))) != self.collector.pool.num_worlds:
+            self.collector = self._collector(self._pool(worlds))
+            self.collector.start()
         self.policy.load_state_dict(state["policy"])
         if self.critics is not None:
             self.critics.load_state_dict(state["critics"])
@@ -314,18 +336,14 @@ class Trainer:
         baseline = state["baseline"]
         self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
         self._orders.set_state(torch.as_tensor(state["orders"]))
-        self.epoch, self.skipped = int(state["epoch"]), int(state["skipped"])
         if self._steady and self.epoch:
             self.policy.normaliser.learns = False
-        self.skipped_in_a_row, self.faults = int(state["skipped_in_a_row"]), int(state["faults"])
+        self.skipped, self.skipped_in_a_row = int(state["skipped"]), int(state["skipped_in_a_row"])
+        self.faults = int(state["faults"])
 
 
 def _nobody_listens(hook: str, *what: Any) -> None:
     pass
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 @keeping_torch()
@@ -423,12 +441,12 @@ def restore(folder: RunFolder, **changes: Any) -> tuple[Trainer, list[str]]:
 
 def _trainer_from(state: Mapping[str, Any], folder: RunFolder, config: TrainConfig) -> Trainer:
     """A trainer in the state of a checkpoint; refuses where the run's settings have been edited since."""
-    if changed := _changed(state["config"], folder.config):
+    if changed := changed_settings(state["config"], folder.config):
         raise UserError(
             f"{folder.path / 'config.toml'} was edited since the run's checkpoint: {', '.join(changed)}; put that back,"
             " or train anew in another folder"
         )
-    now = _identities(folder.config)
+    now = identities(folder.config)
     for name, file in (("task", TASK_FILE), ("algo", METHOD_FILE), ("init_from", START_FILE)):
         if state.get("identities", now).get(name) != now.get(name):  # earlier versions did not keep them
             raise UserError(
@@ -441,27 +459,6 @@ def _trainer_from(state: Mapping[str, Any], folder: RunFolder, config: TrainConf
         check_form(state[part], form[part], part)
     trainer.load_state_dict(state)
     return trainer
-
-
-def _identities(config: TrainConfig, start: StoredPolicy | None = None) -> dict[str, str]:
-    """What task, method and the policy at first are, whatever files they come from."""
-    effective = config.in_effect() | ({} if start is None else {"init_from": start.identity})
-    return {name: str(effective[name]) for name in ("task", "algo", "init_from") if effective[name] is not None}
-
-
-def _changed(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
-    """Settings that shape what a run computes and are not those of its checkpoint, in words.
-
-    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name,
-    and so is the policy that the run began with.
-    """
-    names = {"seed", *config.in_effect()} - {"total_steps", "init_from"}
-    now = {name: _plain(value) for name, value in config.settings().items() if name in names}
-    for name in ("task", "algo"):
-        if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):
-            del now[name]
-    before = {name: saved.get(name) for name in now}  # earlier versions wrote None for a default
-    return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 
 def _run(

@@ -29,6 +29,8 @@ from tests.devices import DEVICE
 
 ENGINE = "gpu" if DEVICE == "cuda" else "gpu-on-cpu"
 TOLERANCE = {"rel": 5e-2, "abs": 1e-3} if DEVICE == "cuda" else {"rel": 1e-4, "abs": 1e-6}
+GROWN = TOLERANCE | {"rel": max(1e-3, TOLERANCE["rel"])}
+"""With more worlds, which vector instructions do cut differently."""
 TASK = """
 id = "Short-v0"
 robot = "point"
@@ -97,17 +99,20 @@ def test_two_learners_see_and_learn_what_each_does_alone() -> None:
     np.testing.assert_allclose(ours["collector"]["obs"], theirs["collector"]["obs"], rtol=1e-4, atol=1e-4)
 
 
-def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone() -> None:
+@pytest.mark.parametrize("grow_by", ["steps", "worlds"])
+def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone(grow_by: str) -> None:
     """What is recorded is recorded anew for every length, and when statistics no longer move in it."""
-    growing = {"epoch_growth": 1.0, "statistics": "steady", "hidden": (8, 8)}
+    growing = {"epoch_growth": 1.0, "grow_by": grow_by, "statistics": "steady", "hidden": (8, 8)}
     configs = [config("SafetyPointGoal1-v0", steps=1, seed=seed, **growing) for seed in (0, 1000)]
     alone, trainers = [Trainer(each) for each in configs], [Trainer(each) for each in configs]
     pack = pack_device.DevicePack(trainers)
     for steps in (1, 1, 2):
+        if {trainer.grow() for trainer in trainers} == {True}:
+            pack = pack_device.DevicePack(trainers)
         outcomes = pack.collect(trainers, trainers[0].steps_per_world)
         for other, epoch in zip(alone, pack.learn(trainers, outcomes, 1.0), strict=True):
             assert isinstance(epoch, Epoch)
-            assert epoch.row == pytest.approx(other.run_epoch().row, nan_ok=True, **TOLERANCE)
+            assert epoch.row == pytest.approx(other.run_epoch().row, nan_ok=True, **GROWN)
             assert epoch.timing["rollout_steps_per_second"] == WORLDS * steps
     for ours, theirs in zip(trainers, alone, strict=True):
         one, other = (each.policy.normaliser.state_dict() for each in (ours, theirs))

@@ -41,6 +41,7 @@ def another(item: Declared, value: Any) -> Any:
             "best",
             "steady",
             "running",
+            "worlds",
         )
         return next(word for word in words if word != value and _allowed(item, word))
     if isinstance(value, tuple):
@@ -231,7 +232,14 @@ def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
     where = {"engine", "device", "threads", "learner_threads"}
     operational = {*where, "env_timeout", "keep_last", "keep_every", "checkpoint_every", "halves_every"}
     evaluations = {"evaluate_every", "evaluate_episodes"}  # unless the run is to stop by them
-    assert left_out == {"seed", "init_which", *operational, *evaluations}  # the policy itself counts, not its name
+    idle = {"grow_by"}  # unless epochs grow
+    assert left_out == {
+        "seed",
+        "init_which",
+        *operational,
+        *evaluations,
+        *idle,
+    }  # the policy itself counts, not its name
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def growing(algo: str = "sb-trpo", **settings: Any) -> TrainConfig:
     """Four worlds, epochs of one episode in each at first, seven epochs in all."""
     small: dict[str, Any] = {"hidden": (8, 8), "threads": 1, "policy_passes": 3, "critic_passes": 2, "cost_limit": 5.0}
     shape = {"seed": 3, "num_envs": 4, "steps_per_epoch": 200, "epoch_growth": 0.5, "total_steps": 2600}
-    return config_of(algo, task="ToyCorridor-v0", **shape | small | settings)
+    return config_of(algo, **{"task": "ToyCorridor-v0"} | shape | small | settings)
 
 
 @pytest.fixture(scope="module")
