@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Epoch, Trainer, restore
 from sbtrpo.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from sbtrpo.envs.gpu import GpuPool
 
 Result = tuple[Any, ...]
 """What a pool's step returns."""
@@ -85,6 +88,11 @@ class Share:
         if isinstance(value, Mapping):
             return {key: self._cut(item) for key, item in value.items()}
         return value[self._rows].copy(order="K")  # as compact as a smaller pool's: sums depend on the layout
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """That of the shared pool, on a device."""
+        return cast("GpuPool", self._shared.pool).room
 
     def wake(self) -> None:
         """Wake all sleeping bodies of this learner's worlds."""
@@ -147,6 +155,11 @@ class SharedPool:
     ) -> Iterable[Learnt]:
         """What the trainers make of their rollouts, each of which took so many seconds."""
         return one_after_another(trainers, outcomes, seconds)
+
+    def dissolve(self) -> None:
+        """Let the worlds go: every learner has left, or has taken its own along."""
+        self._whole = None
+        del self.pool
 
     def wake(self, rows: slice) -> None:
         """Wake all sleeping bodies of these worlds."""
@@ -310,13 +323,15 @@ def _train_together(learners: Sequence[Learner], interrupted: Callable[[], bool]
         started = time.perf_counter()
         grown = [trainer.grow() for trainer in active]  # all of them, or none
         if any(grown) or not members:
-            members = [learner for learner in learners if not learner.left]
-            shared = _shared_pool(active) if len(active) > 1 else None
+            members, alone = [learner for learner in learners if not learner.left], shared is None and len(active) == 1
+            if shared is not None:
+                shared.dissolve()
+            shared = None if alone else _shared_pool(active)
         trainers = [None if learner.left else learner.trainer for learner in members]
         outcomes = _collect(shared, trainers, active[0].steps_per_world)
         seconds = (time.perf_counter() - started) / len(active)  # each learner's share
-        learn = one_after_another if shared is None else shared.learn
-        for learner, epoch in zip(members, learn(trainers, outcomes, seconds), strict=True):
+        learnt = (one_after_another if shared is None else shared.learn)(trainers, outcomes, seconds)
+        for learner, epoch in zip(members, learnt, strict=True):
             if not learner.left:
                 learner.attempt(learner.record, epoch)
     for learner in learners:

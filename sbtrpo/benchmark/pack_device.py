@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import time
 from collections.abc import Iterable, Sequence
 from typing import cast
@@ -78,11 +79,20 @@ class DevicePack(SharedPool):
     """Trainers on one pool on a device, which act and learn together from now on."""
 
     def __init__(self, trainers: Sequence[Trainer]) -> None:
+        rooms = [cast(GpuPool, trainer.collector.pool).room for trainer in trainers]
         super().__init__(trainers)
-        self._collector = PackCollector(cast(GpuPool, self.pool), trainers)
+        pool = cast(GpuPool, self.pool)
+        pool.make_room(*rooms)
+        self._collector = PackCollector(pool, trainers)
         for trainer in trainers:
             if isinstance(trainer.method, TrustRegionMethod):
                 trainer.method.region = SharedRegion
+
+    @override
+    def dissolve(self) -> None:
+        super().dissolve()
+        del self._collector
+        gc.collect()  # what was recorded refers to itself, and holds the memory of an epoch
 
     @override
     def collect(self, trainers: Sequence[Trainer | None], steps: int) -> list[Outcome]:

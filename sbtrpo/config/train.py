@@ -89,7 +89,7 @@ class TrainConfig(RunSettings):
         if (most := self.worlds_in(self.epochs - 1)) > MOST_WORLDS:
             raise ValueError(
                 f"with grow_by worlds the last epoch would have {most:,} of them, and {MOST_WORLDS:,} are the most;"
-                " choose fewer num_envs or a smaller epoch_growth, or leave grow_by out"
+                " choose a smaller total_steps, epoch_growth or num_envs, or leave grow_by out"
             )
 
     def replace(self, **changes: Any) -> TrainConfig:
@@ -150,6 +150,8 @@ class TrainConfig(RunSettings):
         notes = []
         if self.init_from is not None and self.initial_log_std != RunSettings.initial_log_std:
             notes.append("initial_log_std changes nothing where a run begins with the policy of init_from")
+        if self.grow_by == "worlds" and not self.epoch_growth:
+            notes.append("grow_by changes nothing where epochs are all alike; give epoch_growth, too, such as 0.02")
         if (trained := self.steps_after(self.epochs)) != self.total_steps:
             lengths = f"{self.steps_per_epoch:,}" + (" and more" if self.epoch_growth else "")
             epochs = f"{self.epochs:,} whole epoch{'s' * (self.epochs > 1)} of {lengths}"

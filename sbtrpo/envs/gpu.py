@@ -104,10 +104,25 @@ class GpuPool(Pool):
         if self._layouts is not None:
             self._layouts.raise_if_failed()
         if sentence := self.physics.grow():
-            for recorded in self._recordings:
-                recorded.forget()
+            self._forget()
             warnings.warn(f"{self.spec.id}: {sentence}", RuntimeWarning, stacklevel=2)
         return self.faults
+
+    def _forget(self) -> None:
+        for recorded in self._recordings:
+            recorded.forget()
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """For contacts and constraint rows of a world."""
+        return self.physics.room
+
+    def make_room(self, *rooms: tuple[int, int]) -> None:
+        """Have at least the room that each of these pools has."""
+        contacts, rows = map(max, zip(self.room, *rooms, strict=True))
+        if (contacts, rows) != self.room:
+            self.physics.make_room(contacts, rows)
+            self._forget()
 
     @override
     def _act(self, action: Tensor) -> tuple[Outcome, Tensor]:

@@ -81,13 +81,19 @@ class DeviceCollector(Collector):
         return noise
 
     @override
+    def go_on_from(self, before: Collector) -> None:
+        assert isinstance(before, DeviceCollector)
+        self.pool.make_room(before.pool.room)
+        super().go_on_from(before)
+        before._give_up()
+
+    @override
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self._storage = None  # what was recorded works in other memory
 
     def _prepare(self, steps: int) -> None:
-        if self._storage is not None:  # of epochs of another kind, whose memory is needed
-            del self._storage, self._endings, self._noise, self._advance
+        self._give_up()
         n, head = self.pool.num_worlds, self.policy.head
         self._learns = self.policy.normaliser.learns
         self._storage = Storage(self.form, steps, n, 1 + self._count, self.policy)
@@ -96,6 +102,11 @@ class DeviceCollector(Collector):
         self._t = torch.zeros(1, dtype=torch.int64, device=self._noise.device)
         self._obs = self._obs.clone()
         self._advance: Callable[[], Any] = self.pool.recorded(self._step)
+
+    def _give_up(self) -> None:
+        """Let go of epochs of another kind, whose memory is needed."""
+        if self._storage is not None:
+            del self._storage, self._endings, self._noise, self._advance
 
     @torch.no_grad()
     def _step(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sbtrpo.config import TrainConfig
+from sbtrpo.config.train import LATER
 from sbtrpo.runs.policy_file import StoredPolicy
 
 
@@ -27,7 +28,7 @@ def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[str]
     for name in ("task", "algo"):
         if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):
             del now[name]
-    before = {name: saved.get(name) for name in now}  # earlier versions wrote None for a default
+    before = {name: saved.get(name, dict(LATER).get(name)) for name in now}  # earlier versions wrote None for a default
     return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
 
 

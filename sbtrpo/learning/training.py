@@ -325,8 +325,9 @@ class Trainer:
         """Continue from a `state_dict` of a trainer with the same settings."""
         self.epoch = int(state["epoch"])
         if (worlds := self.config.worlds_in(max(0, self.epoch - 1))) != self.collector.pool.num_worlds:
-            self.collector = self._collector(self._pool(worlds))
-            self.collector.start()
+            with within_memory(worlds):
+                self.collector = self._collector(self._pool(worlds))
+                self.collector.start()
         self.policy.load_state_dict(state["policy"])
         if self.critics is not None:
             self.critics.load_state_dict(state["critics"])

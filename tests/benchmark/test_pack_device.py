@@ -8,7 +8,7 @@ that they learn is the same to the bit: only what a trial step gave is summed in
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +79,10 @@ def metrics(run: Path) -> list[dict[str, float]]:
         return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
 
 
-def assert_alike(ours: Path, theirs: Path) -> None:
+def assert_alike(ours: Path, theirs: Path, tolerance: Mapping[str, float] = TOLERANCE) -> None:
     one, other = metrics(ours), metrics(theirs)
     assert len(one) == len(other) > 0
-    assert one == [pytest.approx(row, nan_ok=True, **TOLERANCE) for row in other]
+    assert one == [pytest.approx(row, nan_ok=True, **tolerance) for row in other]
 
 
 def test_two_learners_see_and_learn_what_each_does_alone() -> None:
@@ -106,9 +106,13 @@ def test_learners_whose_epochs_grow_see_and_learn_what_each_does_alone(grow_by: 
     configs = [config("SafetyPointGoal1-v0", steps=1, seed=seed, **growing) for seed in (0, 1000)]
     alone, trainers = [Trainer(each) for each in configs], [Trainer(each) for each in configs]
     pack = pack_device.DevicePack(trainers)
+    contacts, rows = pack.pool.room
+    pack.pool.make_room(larger := (contacts + 1, rows + 2))
     for steps in (1, 1, 2):
         if {trainer.grow() for trainer in trainers} == {True}:
+            pack.dissolve()
             pack = pack_device.DevicePack(trainers)
+            assert pack.pool.room == larger  # what worlds have needed before is not forgotten
         outcomes = pack.collect(trainers, trainers[0].steps_per_world)
         for other, epoch in zip(alone, pack.learn(trainers, outcomes, 1.0), strict=True):
             assert isinstance(epoch, Epoch)
@@ -136,6 +140,20 @@ def test_a_pack_gives_the_numbers_of_separate_runs(task: str, alone: list[Path],
         assert (ours / "summary.json").exists()
         names = [path.name for path in theirs.glob("episodes.parquet/*")]
         assert names == [path.name for path in ours.glob("episodes.parquet/*")]
+
+
+@pytest.mark.slow
+def test_the_last_learner_goes_on_as_worlds_join(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = {"epoch_growth": 1.0, "grow_by": "worlds", "hidden": (8, 8)}
+    configs = [
+        config(task, **own, **growing).replace(total_steps=8 * WORLDS * STEPS) for own in ({"seed": 0}, {"seed": 1})
+    ]
+    alone, *packed = folders(tmp_path, [configs[0], *configs])
+    assert train_pack([alone]) == []
+    break_learner(monkeypatch, seed=1)
+    assert train_pack(packed) == [packed[1]]
+    assert_alike(packed[0], alone, GROWN)
+    assert [row["steps"] for row in metrics(packed[0])] == [WORLDS * STEPS * n for n in (1, 2, 4, 8)]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.benchmark.pack import pack_key, train_pack
 from sbtrpo.errors import UserError
 from sbtrpo.learning import placement
+from sbtrpo.learning.identity import changed_settings, plain
 from sbtrpo.learning.placement import place
 from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs import checkpoint
@@ -192,11 +193,25 @@ def test_the_engine_is_chosen_by_the_worlds_of_an_average_epoch(monkeypatch: pyt
         ),
         (
             {"grow_by": "worlds", "epoch_growth": 1.0, "num_envs": 20_000, "total_steps": 10**6},
-            "with grow_by worlds the last epoch would have 320,000 of them, and 100,000 are the most; choose fewer"
-            " num_envs or a smaller epoch_growth, or leave grow_by out",
+            "with grow_by worlds the last epoch would have 320,000 of them, and 100,000 are the most; choose a"
+            " smaller total_steps, epoch_growth or num_envs, or leave grow_by out",
         ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         TrainConfig(**settings)
+
+
+def test_a_run_whose_epochs_are_alike_says_that_it_changes_nothing() -> None:
+    (note,) = more_worlds(epoch_growth=0.0).notes()
+    assert note.startswith("grow_by changes nothing where epochs are all alike; give epoch_growth")
+    assert more_worlds().notes() == []
+
+
+def test_worlds_that_join_an_older_run_are_noticed() -> None:
+    """Its checkpoint knows no such setting, and its epochs were longer."""
+    config = growing()
+    saved = {name: plain(value) for name, value in config.settings().items() if name != "grow_by"}
+    assert changed_settings(saved, config) == []
+    assert changed_settings(saved, more_worlds()) == ["grow_by ('steps', now 'worlds')"]

@@ -144,7 +144,15 @@ class GpuPhysics(Physics):
             return ""
         before = self.room
         more, further = (size + size // 2 if n else size for size, n in zip(before, (contacts, rows), strict=True))
-        self.room = more, further
+        self.make_room(more, further)
+        return (
+            f"{lost} steps of worlds had more contacts than there was room for, and count as faults; room for contacts"
+            f" and constraint rows of a world was {before} and is {self.room} from now on"
+        )
+
+    def make_room(self, contacts: int, rows: int) -> None:
+        """Have so much room from now on; like `grow`, whatever was lost before."""
+        self.room = contacts, rows
         self._lost.zero_()
         self._overflow.zero_()
         grown = self._make_data()
@@ -154,10 +162,6 @@ class GpuPhysics(Physics):
                 setattr(grown, field.name, old)
         self.data = grown
         self.forward()
-        return (
-            f"{lost} steps of worlds had more contacts than there was room for, and count as faults; room for contacts"
-            f" and constraint rows of a world was {before} and is {self.room} from now on"
-        )
 
     def _make_data(self) -> Any:
         contacts, rows = self.room
