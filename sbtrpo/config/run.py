@@ -58,7 +58,7 @@ class RunSettings:
     """The share of the steps before it that an epoch has, in whole multiples of steps_per_epoch; 0: all are alike."""
     grow_by: GrowBy = setting("steps", needs="growth")
     """What longer epochs have more of. steps: every world plays for longer; worlds: those that are there go on, and
-    others begin beside them, which a GPU steps in the same time."""
+    others begin beside them. That is faster on a GPU, whose steps have a latency."""
     total_steps: int = setting(20_000_000, least=1, ceiling=MOST_STEPS)
     constraints: tuple[str, ...] = ("sum",)
     """sum: the task's cost is one constraint; each: every cost component is one of its own; or components by name,
