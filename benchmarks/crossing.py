@@ -11,10 +11,10 @@ Both forms of `sbtrpo/nets/forms.py` do the same work on the same random numbers
 - both: a minibatch of PPO's policy and of two critics, clipped together;
 - pass: PPO's passes, policy and both critics, by slopes in the form that the rule takes, and by autograd of the loss.
 
-The rule's constants MANY_WORLDS and MANY_ROWS are the crossings of `acting` and `both`: the least size from which on
-torch is faster at every size measured. Figures are the least of all repeats, taken in turns. With one thread on the CPU
-they are CPU time, which other processes do not lengthen; otherwise they are wall time, and the machine should have
-nothing else to do.
+The rule's constants MANY_WORLDS (on a GPU MANY_WORLDS_AWAY) and MANY_ROWS are the crossings of `acting` and `both`: the
+least size from which on torch is faster at every size measured. Figures are the least of all repeats, taken in turns.
+With one thread on the CPU they are CPU time, which other processes do not lengthen; otherwise they are wall time, and
+the machine should have nothing else to do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StillPool:
     """Worlds in which nothing happens: the same arrays in every step, on the host or on a device."""
 
     def __init__(self, worlds: int, device: str | None = None) -> None:
-        self.num_worlds, self.faults = worlds, 0
+        self.num_worlds, self.faults, self.last_error = worlds, 0, ""
         self.task, self.spec = SimpleNamespace(observation_size=OBSERVATION), SimpleNamespace(episode_length=1000)
         obs = np.random.default_rng(0).standard_normal((worlds, OBSERVATION))
         arrays = (obs, obs[:, 0].copy(), np.zeros(worlds), np.zeros(worlds, bool), np.zeros(worlds, bool))
@@ -66,7 +66,10 @@ class StillPool:
 
     def step(self, action: Any) -> tuple[Any, ...]:
         """The same as before."""
-        return (*self._arrays, {})
+        return (*self._arrays, {"fault": self._arrays[-1]})
+
+    def wake(self) -> None:
+        """Nobody sleeps."""
 
 
 class PPOByLoss(PPO[Any]):
@@ -81,11 +84,11 @@ class PPOByLoss(PPO[Any]):
 # ---- what is timed ---------------------------------------------------------------------------------------------------
 
 
-def acting(form: Form, worlds: int, tensors: bool = False) -> tuple[Callable[[], object], int]:
-    """So many steps of a collector."""
+def acting(form: Form, worlds: int, device: str, tensors: bool = False) -> tuple[Callable[[], object], int]:
+    """So many steps of a collector whose policy is on a device."""
     steps = max(5, 2000 // worlds)
-    policy = Policy(OBSERVATION, ACTIONS, HIDDEN, torch.Generator().manual_seed(0), form.device)
-    pool = cast("Pool", StillPool(worlds, form.device if tensors else None))
+    policy = Policy(OBSERVATION, ACTIONS, HIDDEN, torch.Generator().manual_seed(0), device)
+    pool = cast("Pool", StillPool(worlds, device if tensors else None))
     collector = Collector(pool, policy, torch.Generator().manual_seed(1), form=form)
     collector.start()
     return lambda: collector.collect(steps), steps
@@ -193,21 +196,19 @@ def crossing(sizes: list[int], ratios: list[float]) -> int | None:
 
 def compare(arguments: Any) -> Iterator[dict[str, Any]]:
     """A row for each size: microseconds of NumPy and of torch."""
-    device, numpy, tensors = arguments.device, NumpyForm(), TorchForm(arguments.device)
+    device, tensors = arguments.device, TorchForm(arguments.device)
     kinds: dict[str, tuple[tuple[int, ...], Callable[[Form, int], tuple[Callable[[], object], int]]]] = {
-        "acting": (WORLDS, acting),
+        "acting": (WORLDS, lambda form, n: acting(form, n, device)),
         "critics": (ROWS, critics_minibatch),
         "policy": (ROWS, policy_minibatch),
         "both": (ROWS, both_minibatch),
     }
     if torch.device(device).type != "cpu":
-        kinds["acting, tensors"] = WORLDS, lambda form, n: acting(form, n, tensors=isinstance(form, TorchForm))
+        kinds["acting, tensors"] = WORLDS, lambda form, n: acting(form, n, device, isinstance(form, TorchForm))
     for kind, (sizes, make) in kinds.items():
-        ratios = []
+        ratios, host = [], NumpyForm(learner=device) if kind == "acting" else NumpyForm()
         for size in sizes:
-            taken = least(
-                {"numpy_us": make(numpy, size), "torch_us": make(tensors, size)}, arguments.repeats, arguments
-            )
+            taken = least({"numpy_us": make(host, size), "torch_us": make(tensors, size)}, arguments.repeats, arguments)
             ratios.append(taken["numpy_us"] / taken["torch_us"])
             yield {"kind": kind, "size": size, **taken, "ratio": ratios[-1]}
         yield {"kind": kind, "crossing": crossing(list(sizes), ratios)}

@@ -47,6 +47,7 @@ class DeviceCollector(Collector):
     A rollout's tensors are written anew in the next epoch.
     """
 
+    on_host = False
     pool: GpuPool
     _storage: Storage | None = None
     _endings: DeviceEndings

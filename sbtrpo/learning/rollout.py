@@ -149,15 +149,19 @@ class Collector:
     """Runs a policy in a pool, epoch after epoch; episodes go on across epochs.
 
     Args:
-        pool: of worlds. One that returns NumPy arrays exchanges one block of numbers with the device in each direction
-            in every step; one that returns tensors keeps all but the finished episodes there.
+        pool: of worlds. From one that returns NumPy arrays, few worlds are acted in on the host, and the rollout goes
+            to the device as a whole; with many worlds one block of numbers goes there and one comes back in every step.
+            One that returns tensors keeps all but the finished episodes there.
         policy: whose statistics of observations grow with what it sees.
         generator: of the actions' noise, on the CPU: on every device the same actions follow, but for rounding.
         constraints: what costs are told apart; the pool's cost alone if left out.
-        form: of the policy's arrays; by the number of worlds if left out.
+        form: of the policy's arrays; by the number of worlds, and by where they are, if left out.
         faulted: "unsafe": a faulted step costs 1 in every constraint, and so does its episode; "apart": nothing.
         final: whether last observations of truncated episodes are wanted.
     """
+
+    on_host = True
+    """Whether a pool's arrays are NumPy's, as long as it has shown none."""
 
     def __init__(
         self,
@@ -176,7 +180,7 @@ class Collector:
         self._final = final
         self._pool_device: torch.device | None = None
         """Where the pool's tensors are; None while it gives NumPy arrays."""
-        self._take(form or acting_form(policy.device, pool.num_worlds))
+        self._take(form or acting_form(policy.device, pool.num_worlds, self.on_host))
 
     def _take(self, form: Form) -> None:
         self.form, n = form, self.pool.num_worlds

@@ -1,7 +1,8 @@
 """The two forms of everything that passes through small networks, and which of them is used where.
 
-NumPy's calls are the cheapest, so arrays of NumPy serve what is small and on the CPU. Tensors of torch live on the
-learner's device and never leave it. A `Form` is one of the two: its arrays, its networks, and the way in and out.
+NumPy's calls are the cheapest, so arrays of NumPy serve what is small and on the CPU, and few worlds there even where
+the learner is on a GPU. Tensors of torch live on the learner's device and never leave it. A `Form` is one of the two:
+its arrays, its networks, and the way in and out.
 States are saved as NumPy arrays by both, so that a run may go on in the other form or on another device.
 """
 
@@ -33,6 +34,8 @@ MANY_WORLDS = 1600
 Measured with `benchmarks/crossing.py` on an x86 processor, with 2 as with 8 threads. With one thread torch is no faster
 there at any size, and takes up to half as long again on an ARM processor.
 """
+MANY_WORLDS_AWAY = 400
+"""The same where the learner is on a GPU and the worlds are not: every step of torch's then crosses to it and back."""
 MANY_ROWS = 1024
 """From so many rows of a minibatch on, policy and critics learn faster with torch: with 8 threads, with 2 from 512."""
 
@@ -56,7 +59,7 @@ class Form(Protocol):
         """The same in float64."""
 
     def tensor(self, values: Array) -> Tensor:
-        """An array of this form as a tensor, without copying it."""
+        """An array of this form as a tensor on the learner's device, without copying it where it is there."""
 
     def zeros(self, shape: Sequence[int], kind: type = float) -> Array:
         """Zeros of `float` (this form's precision), `int` or `bool`."""
@@ -90,10 +93,10 @@ class Form(Protocol):
 
 
 class NumpyForm(Form):
-    """NumPy arrays on the CPU."""
+    """NumPy arrays on the CPU, of a learner there or on a device."""
 
-    def __init__(self, dtype: DTypeLike = np.float32) -> None:
-        self.xp, self.device = np, "cpu"
+    def __init__(self, dtype: DTypeLike = np.float32, learner: str = "cpu") -> None:
+        self.xp, self.device, self._learner = np, "cpu", learner
         self._kinds = {float: np.dtype(dtype), int: np.dtype(np.int64), bool: np.dtype(bool)}
 
     @override
@@ -106,7 +109,7 @@ class NumpyForm(Form):
 
     @override
     def tensor(self, values: Array) -> Tensor:
-        return torch.from_numpy(values)
+        return torch.from_numpy(values).to(self._learner)
 
     @override
     def zeros(self, shape: Sequence[int], kind: type = float) -> Array:
@@ -215,8 +218,10 @@ class TorchForm(Form):
         return contextlib.nullcontext()
 
 
-def acting_form(device: str, worlds: int) -> Form:
-    """The form in which a policy on a device acts in so many worlds."""
+def acting_form(device: str, worlds: int, on_host: bool = False) -> Form:
+    """The form in which a policy on a device acts in so many worlds, which are there or on the host."""
+    if on_host and torch.device(device).type != "cpu" and worlds < MANY_WORLDS_AWAY:
+        return NumpyForm(learner=device)
     return _form(device, worlds >= MANY_WORLDS)
 
 
@@ -226,7 +231,7 @@ def minibatch_form(device: str, rows: int) -> Form:
 
 
 def _form(device: str, many: bool) -> Form:
-    """Tensors on a GPU always, on the CPU where there is much to do at once and torch has threads to share it."""
+    """Tensors on a GPU, and on the CPU where there is much to do at once and torch has threads to share it."""
     if torch.device(device).type == "cpu" and not (many and 1 < torch.get_num_threads() <= MOST_THREADS):
         return NumpyForm()
     return TorchForm(device)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sbtrpo.nets.distributions import Array, Categorical, Distribution, Gaussian
-from sbtrpo.nets.forms import Form, acting_form
+from sbtrpo.nets.forms import Form, acting_form, to_numpy
 from sbtrpo.nets.network import MLP, PUBLISHED, Design, make_mlp, unflatten
 from sbtrpo.nets.normaliser import AnyNormaliser, TensorNormaliser
 
@@ -32,7 +32,7 @@ class Policy:
     A pool takes actions as vectors that it clips itself, or as choices that count from 0; an environment by itself
     takes only what its action space contains. `act` gives the latter, `act_in_pool` the former.
 
-    On a GPU the statistics of observations are tensors there, on the CPU NumPy arrays unless `use` says otherwise;
+    On a GPU the statistics of observations are tensors there, on the CPU NumPy arrays, unless `use` says otherwise;
     `act` takes and gives NumPy arrays in either case, `act_tensor` tensors.
     """
 
@@ -186,8 +186,8 @@ class Policy:
         if isinstance(self.normaliser, TensorNormaliser):
             inputs = self.normaliser(torch.as_tensor(observation, dtype=torch.float64, device=self.device))
         else:
-            inputs = torch.from_numpy(self.normaliser(np.asarray(observation)))
-        outputs = self.mean(inputs.to(self.log_std.dtype))
+            inputs = torch.from_numpy(self.normaliser(to_numpy(observation)))
+        outputs = self.mean(inputs.to(self.log_std))
         if deterministic:
             mode: Tensor = self.head.mode(outputs)
             return mode

@@ -52,11 +52,13 @@ class Shares:
         return [0.25 * info["cost_strip"], cost * 0 + 0.1]
 
 
-def collector(form: Form, task: str = TOY, tensors: bool = False, constraints: Any = None, seed: int = 0) -> Collector:
-    """In double precision, as its form."""
+def collector(
+    form: Form, task: str = TOY, tensors: bool = False, constraints: Any = None, seed: int = 0, device: str = ""
+) -> Collector:
+    """In double precision, as its form; with a policy on a device, that of the form if left out."""
     pool: Any = make_pool(task, WORLDS, seed, threads=1)
     size, actions = pool.task.observation_size, pool.single_action_space.shape[0]
-    policy = Policy(size, actions, (16, 16), torch.Generator().manual_seed(seed), form.device)
+    policy = Policy(size, actions, (16, 16), torch.Generator().manual_seed(seed), device or form.device)
     policy.params = [tensor.double() for tensor in policy.params]
     policy.params[-1][1] += 0.5  # towards the corridor's strip
     source = cast("Pool", TensorPool(pool)) if tensors else pool
@@ -89,6 +91,17 @@ def test_both_forms_collect_the_same(task: str, steps: int, tensors: bool) -> No
     assert_close(other.policy.normaliser.mean, one.policy.normaliser.mean)
     if tensors:
         assert cast("Any", other.pool).stepped_with == {"Tensor"}
+
+
+def test_a_policy_on_a_device_acts_on_the_host_and_what_it_saw_is_on_the_device() -> None:
+    one = collector(NumpyForm(np.float64, learner=DEVICE), device=DEVICE)
+    other = collector(TorchForm(DEVICE, torch.float64))
+    for _ in range(2):
+        rollout, expected = one.collect(60), other.collect(60)
+        assert_alike(rollout, expected)
+        assert all(getattr(rollout, name).device == getattr(expected, name).device for name in TENSORS)
+    seen = np.ones((3, one.policy.observation_size))
+    assert_close(one.policy.act(seen, deterministic=True), other.policy.act(seen, deterministic=True))
 
 
 def test_a_pool_of_tensors_is_never_met_with_numpy_arrays() -> None:

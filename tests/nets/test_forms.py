@@ -28,6 +28,13 @@ def test_a_gpu_always_holds_tensors(rule: Any) -> None:
         assert rule("cuda:1", size).device == "cuda:1"
 
 
+def test_few_worlds_on_the_host_are_acted_in_there_though_the_learner_is_on_a_gpu() -> None:
+    few, many = (acting_form("cuda:1", n, on_host=True) for n in (20, forms.MANY_WORLDS_AWAY))
+    assert isinstance(few, NumpyForm)
+    assert isinstance(many, TorchForm)
+    assert many.device == "cuda:1"
+
+
 @pytest.mark.parametrize("threads", [1, 2, 8, 16])
 def test_the_cpu_holds_tensors_where_there_is_much_to_do_and_threads_to_share_it(
     threads: int, monkeypatch: pytest.MonkeyPatch
