@@ -14,19 +14,21 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from sbtrpo.benchmark.collect import METRICS, Overall, collect, final, over_tasks, setting_columns, write_table
+from sbtrpo.benchmark.collect import METRICS, Overall, final, over_tasks, setting_columns, write_table
 from sbtrpo.benchmark.columns import VERSION, constraint_metrics, constraint_names, short_version
 from sbtrpo.benchmark.labelled import Labelled
 from sbtrpo.benchmark.local import LocalLauncher
 from sbtrpo.benchmark.plan import Plan, run_path, telling_apart, with_kept_files
 from sbtrpo.benchmark.ray import RayLauncher
 from sbtrpo.benchmark.schedule import Launcher, Result, Scheduler, write_manifest
+from sbtrpo.benchmark.sources import read_sources
 from sbtrpo.benchmark.states import LOG, is_done, state
 from sbtrpo.benchmark.view import BenchmarkView
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.run import Faulted
 from sbtrpo.envs.faults import alarm
 from sbtrpo.envs.physics.cpu import available_cores
+from sbtrpo.errors import UserError
 from sbtrpo.files import check_writable, write_atomically
 from sbtrpo.learning.placement import place
 from sbtrpo.learning.start import check_start
@@ -145,20 +147,26 @@ def _list_runs(configs: list[TrainConfig], out: Path, console: Console) -> None:
 # ---- collect -----------------------------------------------------------------------------------------------------
 
 
-def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, console: Console | None = None) -> Path:
-    """Write the tidy table of all runs below a folder, and beside it, as CSV, what they amount to.
+def collect_runs(
+    runs: Sequence[Path], out: Path | None = None, quiet: bool = False, console: Console | None = None
+) -> Path:
+    """Write the tidy table of all runs below folders, and beside it, as CSV, what they amount to.
 
     Args:
-        root: the folder of the runs.
-        out: where the table goes, a name that ends in .parquet; `results.parquet` in the folder if left out.
+        runs: the folders of the runs, or tables that were collected before.
+        out: where the table goes, a name that ends in .parquet; `results.parquet` in the only folder if left out.
         quiet: show nothing.
         console: where to; standard output if left out.
     """
-    out = root / "results.parquet" if out is None else out
+    if not runs:
+        raise UserError("give the folder of the runs, or several, or tables that `sbtrpo collect` made of others")
+    if out is None and (len(runs) > 1 or runs[0].is_file()):
+        raise UserError("say where the table of all these goes: --out FILE.parquet")
+    out = runs[0] / "results.parquet" if out is None else out
     if out.suffix != ".parquet":
         raise ValueError(f"out must end in .parquet, got {out}")
     check_writable(out)
-    collected = collect(root)
+    collected = read_sources(runs)
     write_table(collected.table, out)
     summary = final(collected.table)
     beside = out.with_name(f"{out.stem}-final.csv")
@@ -174,7 +182,7 @@ def collect_runs(root: Path, out: Path | None = None, quiet: bool = False, conso
         constraints = constraint_names(collected.table.column_names)
         for table in _final_tables(summary, setting_columns(collected.table), constraints):
             console.print(table)
-        lines = [*_alarms(summary), *collected.notes()]
+        lines = [*_alarms(summary), *collected.notes]
         if aggregate.tasks:
             console.print(_overall_table(aggregate))
             lines = [*_what_counts(aggregate), *lines]

@@ -104,12 +104,13 @@ def benchmark(
 
 
 @app.command
-def collect(runs: tyro.conf.Positional[Path], out: Path | None = None, quiet: bool = False) -> None:
+def collect(runs: tyro.conf.Positional[tuple[Path, ...]], out: Path | None = None, quiet: bool = False) -> None:
     """Gather all runs below a folder into one tidy Parquet table, and print their final metrics.
 
     Args:
-        runs: the folder.
-        out: the table's name.
+        runs: the folder; of several, or of tables that were collected before, one table of all. A run that is in
+            several of them is taken from the last.
+        out: the table's name; results.parquet in the folder, if it is the only one.
         quiet: print nothing.
     """
     from sbtrpo.benchmark import command
@@ -132,9 +133,8 @@ def report(
         watch: refresh the report until Ctrl-C.
         interval: seconds between two looks, with `watch`.
     """
-    from sbtrpo.benchmark.collect import collect as gather
-    from sbtrpo.benchmark.collect import read_table
-    from sbtrpo.report import build, joined
+    from sbtrpo.benchmark.sources import read_sources
+    from sbtrpo.report import build
     from sbtrpo.report import watch as keep_watching
 
     if not runs:
@@ -144,15 +144,8 @@ def report(
     videos = runs[0] if len(runs) == 1 and not runs[0].is_file() else None
 
     def read() -> tuple[Any, list[str]]:
-        tables, notes = [], []
-        for path in runs:
-            if path.is_file():
-                tables.append(read_table(path))
-            else:
-                collected = gather(path)
-                tables.append(collected.table)
-                notes += collected.notes()
-        return joined(tables), notes
+        sources = read_sources(runs)
+        return sources.table, sources.notes
 
     if watch:
         keep_watching(read, out, videos, interval)

@@ -1,5 +1,5 @@
 """The report on a benchmark: tables, figures, a comparison with the paper, and a page to browse them."""
 
-from sbtrpo.report.build import Report, build, joined, watch
+from sbtrpo.report.build import Report, build, watch
 
-__all__ = ["Report", "build", "joined", "watch"]
+__all__ = ["Report", "build", "watch"]

@@ -11,7 +11,6 @@ report/
 from __future__ import annotations
 
 import hashlib
-import itertools
 import shutil
 import time
 import uuid
@@ -22,10 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow
 
 from sbtrpo.benchmark.columns import FRESH
-from sbtrpo.errors import sentence
 from sbtrpo.files import UNFINISHED, move, naming, write_atomically
 from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, planes, render, tables
 from sbtrpo.report.canvas import files, slug
@@ -93,17 +90,6 @@ def build(
     html = page.page_html(runs, shown, drawn, films, report.skipped, refresh)
     _write_file(report.index, html.encode(), report)
     return report
-
-
-def joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
-    """The runs of several tables as one; what a table has no column for is missing in its rows."""
-    try:
-        whole = pyarrow.concat_tables(tables, promote_options="permissive")
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"these tables are too unlike for a single report ({sentence(error)})") from error
-    # What stands before the epochs says what a run is of, and does so still.
-    before = [name for table in tables for name in itertools.takewhile("epoch".__ne__, table.column_names)]
-    return whole.select(list(dict.fromkeys([*before, *whole.column_names])))
 
 
 def _print(words: str) -> None:

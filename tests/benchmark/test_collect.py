@@ -174,7 +174,7 @@ def test_the_command_writes_the_table_and_its_summary(tmp_path: Path) -> None:
     seeds(tmp_path, SB, [[1.0, 2.0, 3.0], [1.0, 2.0, 4.0]])
     seeds(tmp_path, toy(beta=0.9), [[0.5] * 3])
     output = io.StringIO()
-    path = collect_runs(tmp_path, console=Console(file=output, width=200))
+    path = collect_runs([tmp_path], console=Console(file=output, width=200))
     assert pyarrow.parquet.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
     assert len(pyarrow.parquet.read_table(path)) == 9
     assert (tmp_path / "results-final.csv").read_text().count("\n") == 3
@@ -183,7 +183,7 @@ def test_the_command_writes_the_table_and_its_summary(tmp_path: Path) -> None:
     assert "3 runs: 3 done" in output.getvalue()
     assert len(collect(tmp_path).table) == 9  # its own files are no runs
     with pytest.raises(ValueError, match=r"must end in \.parquet"):
-        collect_runs(tmp_path, tmp_path / "table.csv")
+        collect_runs([tmp_path], tmp_path / "table.csv")
 
 
 def test_runs_in_which_no_episode_ended_have_no_numbers(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_runs_in_which_no_episode_ended_have_no_numbers(tmp_path: Path) -> None:
     output = io.StringIO()
     console = Console(file=output, width=200)
     assert benchmark(settings=settings, out=tmp_path, workers=1, console=console) == 0
-    collect_runs(tmp_path, console=console)
+    collect_runs([tmp_path], console=console)
     assert re.search(r"done: ToyCorridor-v0/sb-trpo/.*, no episode ended\n", output.getvalue())
     assert re.search(r"sb-trpo +1( +-){4} ", output.getvalue())
     assert "nan" not in output.getvalue()
@@ -199,7 +199,7 @@ def test_runs_in_which_no_episode_ended_have_no_numbers(tmp_path: Path) -> None:
 
 def test_the_command_writes_lists_as_text(tmp_path: Path) -> None:
     seeds(tmp_path, toy(hidden=(32, 16)), [[1.0] * 3])
-    collect_runs(tmp_path, quiet=True)
+    collect_runs([tmp_path], quiet=True)
     for kind in ("final", "overall"):
         assert '"32 16"' in (tmp_path / f"results-{kind}.csv").read_text()
 
@@ -226,7 +226,7 @@ def test_labels_stay_whole_in_a_narrow_terminal(width: int, tmp_path: Path) -> N
     for more in ({"beta": 0.6}, {"beta": 0.9, "target_kl": 0.02}, {"beta": 0.9, "advantage": "gae", "hidden": (32,)}):
         seeds(tmp_path, toy(**more), [[-1234.5] * 3, [2345.6] * 3])
     output = io.StringIO()
-    collect_runs(tmp_path, console=Console(file=output, width=width))
+    collect_runs([tmp_path], console=Console(file=output, width=width))
     tables = output.getvalue().split(" runs: ")[0]
     assert "\N{HORIZONTAL ELLIPSIS}" not in tables
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
@@ -277,7 +277,7 @@ def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path
     seeds(tmp_path, on_goal(toy(algo="ppo_lag")), [[1.0]])  # not complete
     seeds(tmp_path, CPO.replace(task="SafetyCarGoal2-v0"), [[1.0] * 3])
     output = io.StringIO()
-    collect_runs(tmp_path, console=Console(file=output, width=200))
+    collect_runs([tmp_path], console=Console(file=output, width=200))
     said = output.getvalue()
     assert "over 2 tasks: interquartile mean and its 95 % bootstrap interval" in said
     assert "Tasks that count there: SafetyPointGoal2-v0, ToyCorridor-v0\n" in said
@@ -290,7 +290,7 @@ def test_methods_that_ran_elsewhere_are_named_with_the_tasks_that_count(tmp_path
 def test_where_all_ran_on_the_same_tasks_the_numbers_speak_for_themselves(tmp_path: Path) -> None:
     two_methods_on_two_tasks(tmp_path)
     output = io.StringIO()
-    collect_runs(tmp_path, console=Console(file=output, width=200))
+    collect_runs([tmp_path], console=Console(file=output, width=200))
     assert "0.50 (0.50 to 0.50)" in output.getvalue()
     assert "that count" not in output.getvalue()
 
@@ -300,7 +300,7 @@ def test_without_a_common_task_there_is_no_table_over_tasks(tmp_path: Path) -> N
     seeds(tmp_path, on_goal(CPO), [[1.0] * 3])
     (tmp_path / "results-overall.csv").write_text("an earlier one")
     output = io.StringIO()
-    collect_runs(tmp_path, console=Console(file=output, width=200))
+    collect_runs([tmp_path], console=Console(file=output, width=200))
     assert not (tmp_path / "results-overall.csv").exists()
     assert "interquartile" not in output.getvalue()
     assert over_tasks(collect(tmp_path).table).tasks == []
@@ -308,7 +308,7 @@ def test_without_a_common_task_there_is_no_table_over_tasks(tmp_path: Path) -> N
 
 def test_without_a_complete_run_there_is_no_table_over_tasks(tmp_path: Path) -> None:
     seeds(tmp_path, SB, [[1.0]])
-    collect_runs(tmp_path, quiet=True)
+    collect_runs([tmp_path], quiet=True)
     assert not (tmp_path / "results-overall.csv").exists()
     assert len(overall(collect(tmp_path).table.slice(0, 0))) == 0
 

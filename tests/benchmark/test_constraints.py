@@ -82,7 +82,7 @@ def test_the_command_shows_each_constraint_below_its_task(tmp_path: Path) -> Non
     write_constraints(tmp_path, toy(constraints=("hazards", PAIR), beta=(0.6, 0.9)), (5.0, 4.0, 9.0))
     write_run(tmp_path, toy(task="SafetyPointGoal2-v0"), [(1.0, 3.0, 0.5, 0.5)] * 3)
     output = io.StringIO()
-    collect_runs(tmp_path, console=Console(file=output, width=200))
+    collect_runs([tmp_path], console=Console(file=output, width=200))
     goal, corridor = output.getvalue().split("ToyCorridor-v0, final epoch")
     assert "each constraint" not in goal
     titles, *rows = corridor.partition("each constraint")[2].partition("over ")[0].split("\n")[2:]

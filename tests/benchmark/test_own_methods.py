@@ -177,7 +177,7 @@ def test_versions_of_a_file_and_classes_of_one_name_are_not_mixed(tmp_path: Path
     assert len({short_version(version) for version in versions[:2]}) == 2
     assert len(over_tasks(table).table) == 4
     output = io.StringIO()
-    collect_runs(runs, console=Console(file=output, width=80))
+    collect_runs([runs], console=Console(file=output, width=80))
     assert all(short_version(version) in output.getvalue() for version in versions[:2])
 
 

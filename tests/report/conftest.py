@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sbtrpo.report import Report, build, joined
+from sbtrpo.benchmark.sources import joined
+from sbtrpo.report import Report, build
 from tests.report import browser, samples
 
 ALGOS = ["sb-trpo", "cpo", "c_trpo", "ppo_lag"]

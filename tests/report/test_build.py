@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from sbtrpo.benchmark.collect import collect, write_table
+from sbtrpo.benchmark.sources import joined
 from sbtrpo.cli import main
 from sbtrpo.config import TrainConfig
 from sbtrpo.learning.training import train
-from sbtrpo.report import Report, build, joined, page, watch
+from sbtrpo.report import Report, build, page, watch
 from sbtrpo.report.build import _names
 from sbtrpo.report.canvas import files
 from sbtrpo.report.planes import convex_combination
@@ -218,5 +219,5 @@ def test_several_tables_make_one_report(tmp_path: Path, capsys: pytest.CaptureFi
 def test_tables_of_unlike_columns_are_refused() -> None:
     numbers, words = (samples.run("SafetyPointGoal2-v0", "cpo", epochs=3) for _ in range(2))
     words["reward"] = ["much"] * 3
-    with pytest.raises(ValueError, match="too unlike for a single report"):
+    with pytest.raises(ValueError, match="too unlike to be joined"):
         joined([samples.table([numbers]), samples.table([words])])
