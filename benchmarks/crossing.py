@@ -1,6 +1,6 @@
 """From which size on torch is faster than NumPy, and what a loss costs beside slopes written by hand.
 
-    python benchmarks/crossing.py [--json] [--device cpu] [--threads 1] [--repeats 20]
+    python benchmarks/crossing.py [--json] [--device cpu] [--threads 1] [--repeats 20] [--kinds acting ...]
 
 Both forms of `sbtrpo/nets/forms.py` do the same work on the same random numbers (60 observations, 2 actions, 64-64):
 
@@ -46,6 +46,7 @@ from sbtrpo.nets.policy import Policy
 OBSERVATION, ACTIONS, HIDDEN = 60, 2, (64, 64)
 WORLDS = (20, 50, 100, 200, 400, 800, 1600, 3200, 6400)
 ROWS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+KINDS = ("acting", "critics", "policy", "both", "pass")
 PASS_ROWS, PASS_SAMPLES = (64, 1024), 8192
 L2, MAX_NORM, RATE = 1e-3, 40.0, 1e-4
 
@@ -206,6 +207,8 @@ def compare(arguments: Any) -> Iterator[dict[str, Any]]:
     if torch.device(device).type != "cpu":
         kinds["acting, tensors"] = WORLDS, lambda form, n: acting(form, n, device, isinstance(form, TorchForm))
     for kind, (sizes, make) in kinds.items():
+        if kind.partition(",")[0] not in arguments.kinds:
+            continue
         ratios, host = [], NumpyForm(learner=device) if kind == "acting" else NumpyForm()
         for size in sizes:
             taken = least({"numpy_us": make(host, size), "torch_us": make(tensors, size)}, arguments.repeats, arguments)
@@ -232,6 +235,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="of the torch form: cpu or cuda")
     parser.add_argument("--threads", type=int, default=0, help="of torch and of NumPy; 0 leaves their choice")
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS, help="what is timed; all if left out")
     arguments = parser.parse_args()
     limits: Any = contextlib.nullcontext()
     if arguments.threads:
@@ -240,7 +244,8 @@ def main() -> None:
     if not arguments.json:
         print(f"torch on {arguments.device}, {torch.get_num_threads()} threads; microseconds a call")
     with limits:
-        for row in itertools.chain(compare(arguments), compare_passes(arguments)):
+        passing = compare_passes(arguments) if "pass" in arguments.kinds else ()
+        for row in itertools.chain(compare(arguments), passing):
             print(json.dumps(row) if arguments.json else line(row), flush=True)
 
 

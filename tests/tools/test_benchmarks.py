@@ -28,6 +28,15 @@ def test_pool_and_physics_on_the_cpu() -> None:
     assert row["physics_steps_per_s"] > 0
 
 
+def test_acting_in_both_forms() -> None:
+    command = [sys.executable, str(FOLDER / "crossing.py"), "--json", "--repeats", "1", "--kinds", "acting"]
+    child = subprocess.run(command, capture_output=True, text=True, check=True)
+    *sizes, last = [json.loads(line) for line in child.stdout.splitlines()]
+    assert {row["kind"] for row in (*sizes, last)} == {"acting"}
+    assert all(min(row["numpy_us"], row["torch_us"]) > 0 for row in sizes)
+    assert last["crossing"] is None or last["crossing"] in [row["size"] for row in sizes]
+
+
 def test_a_crossing_needs_two_engines() -> None:
     with pytest.raises(subprocess.CalledProcessError) as caught:
         rows("engine.py", "--crossing")
