@@ -227,7 +227,7 @@ app.command(policies.record)
 
 @app.command
 def trajectories(
-    run: tyro.conf.Positional[Path],
+    runs: tyro.conf.Positional[tuple[Path, ...]],
     episodes: int = 40,
     seed: int = 7,
     out: Path | None = None,
@@ -235,20 +235,29 @@ def trajectories(
     which: str = "last",
     task: str | None = None,
 ) -> None:
-    """Draw many episodes of a policy from above, safe ones and unsafe ones apart.
+    """Draw many episodes of a policy from above, safe ones and unsafe ones apart; or one of each of several policies.
 
     Args:
-        run: the run's folder, or the file of an exported policy.
-        episodes: how many.
+        runs: the run's folder, or the file of an exported policy. Of several, a safe and an unsafe episode each, those
+            of median return.
+        episodes: how many are played.
         seed: of the layouts and of the policy's noise.
-        out: the name of the picture; by default trajectories.png in the run's folder, or one beside the file.
+        out: the name of the picture; by default trajectories.png in the run's folder, or one beside the file; of
+            several runs, trajectories.png here.
         deterministic: act by the policy's mean instead of sampling.
         which: the checkpoint: last, best, or an epoch's number.
         task: where to play; by default the run's task, or the one that the file names.
     """
+    from sbtrpo.media.side_by_side import draw_side_by_side
     from sbtrpo.media.trajectories import draw_trajectories
 
-    print(draw_trajectories(run, episodes, seed, out, deterministic, checkpoint(which), task))
+    if not runs:
+        raise UserError("give the folder of a run, or the file of an exported policy, or several of these")
+    if len(runs) == 1:
+        print(draw_trajectories(runs[0], episodes, seed, out, deterministic, checkpoint(which), task))
+        return
+    beside = Path("trajectories.png") if out is None else out
+    print(draw_side_by_side(runs, episodes, seed, beside, deterministic, checkpoint(which), task))
 
 
 app.command(policies.export)

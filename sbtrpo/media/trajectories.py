@@ -256,7 +256,7 @@ def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     sheet = _Sheet(
         [n * PANEL + (n - 1) * GAP for n, side in zip(columns, shown, strict=True) if len(side)],
         rows * (PANEL + TITLE) + (rows - 1) * GAP,
-        _floor_handles(plan, episodes, [(-reach, reach)] * 2),
+        floor_handles(plan, episodes, [(-reach, reach)] * 2),
         title,
     )
     for block, (safe, side, n) in enumerate(
@@ -272,14 +272,14 @@ def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
             objects, total, cost = plan.objects[episode], episodes.returns[episode], episodes.costs[episode]
             draw_panel(axes, plan.spec, objects, reach, total, cost)
             draw_trail(axes, plan.trails[:, episode])
-            _draw_events(axes, episodes, plan, [episode])
+            draw_events(axes, episodes, plan, [episode])
     return sheet.figure
 
 
 def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     """All episodes of a side in one panel."""
     limits = _limits(plan)
-    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, _floor_handles(plan, episodes, limits), title)
+    sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, floor_handles(plan, episodes, limits), title)
     for block, safe in enumerate((True, False)):
         side = np.flatnonzero(episodes.safe == safe)
         sheet.heading(block, *side_heading(episodes, safe), safe)
@@ -289,7 +289,7 @@ def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
         draw_objects(axes, plan.spec, plan.objects[0])
         for episode in side:
             draw_trail(axes, plan.trails[:, episode], opacity=max(0.35, 1 / math.sqrt(len(side))))
-        _draw_events(axes, episodes, plan, side)
+        draw_events(axes, episodes, plan, side)
     return sheet.figure
 
 
@@ -306,20 +306,9 @@ def _limits(plan: FloorPlan) -> list[tuple[float, float]]:
 
 def _courses(episodes: PlayedEpisodes, title: str) -> Figure:
     """The speed, or the reward so far, of each episode over its steps."""
-    if episodes.speed is not None:
-        series, label = episodes.speed, "velocity, m/s"
-    else:
-        series, label = np.cumsum(episodes.reward, axis=0), "reward so far"
-    handles = [
-        Line2D([], [], color=BLUE, linewidth=1.2, label="an episode"),
-        Line2D([], [], color=INK, linewidth=1.6, label="their mean"),
-        Line2D([], [], label="a step that cost", **_EVENT | {"markersize": 5.0}),
-    ]
-    if np.isfinite(series).sum() < episodes.length * len(episodes.costs):
-        end: Properties = {"marker": "x", "color": INK, "linestyle": "none", "markersize": 5}
-        handles.append(Line2D([], [], label="end before its time", **end))
-    if episodes.threshold is not None:
-        handles.append(Line2D([], [], color=UNSAFE, linewidth=1.2, linestyle="--", label="limit"))
+    series, label = courses(episodes)
+    mean = Line2D([], [], color=INK, linewidth=1.6, label="their mean")
+    handles = [mean, *course_handles(episodes, series)]
     sheet = _Sheet([LARGE_PANEL] * 2, COURSE_HEIGHT + 0.4, handles, title, side=0.85)
     low, high = float(np.nanmin(series)), float(np.nanmax(series))
     if episodes.threshold is not None:
@@ -337,10 +326,31 @@ def _courses(episodes: PlayedEpisodes, title: str) -> Figure:
         if episodes.threshold is not None:
             axes.axhline(episodes.threshold, color=UNSAFE, linewidth=1.2, linestyle="--", zorder=3)
         for episode in side.tolist():
-            _draw_course(axes, episodes, series[:, episode], episode, len(side))
+            draw_course(axes, episodes, series[:, episode], episode, len(side))
         if len(side) > 1:
             _draw_mean(axes, series[:, side], SMOOTHED if episodes.speed is not None else 1)
     return sheet.figure
+
+
+def courses(episodes: PlayedEpisodes) -> tuple[Floats, str]:
+    """(T, N) what is drawn of episodes without a floor plan, and what it is."""
+    if episodes.speed is not None:
+        return episodes.speed, "velocity, m/s"
+    return np.cumsum(episodes.reward, axis=0), "reward so far"
+
+
+def course_handles(episodes: PlayedEpisodes, series: Floats) -> list[Line2D]:
+    """The legend of panels with courses."""
+    handles = [
+        Line2D([], [], color=BLUE, linewidth=1.2, label="an episode"),
+        Line2D([], [], label="a step that cost", **_EVENT | {"markersize": 5.0}),
+    ]
+    if np.isfinite(series).sum() < episodes.length * len(episodes.costs):
+        end: Properties = {"marker": "x", "color": INK, "linestyle": "none", "markersize": 5}
+        handles.append(Line2D([], [], label="end before its time", **end))
+    if episodes.threshold is not None:
+        handles.append(Line2D([], [], color=UNSAFE, linewidth=1.2, linestyle="--", label="limit"))
+    return handles
 
 
 def _draw_mean(axes: Axes, series: Floats, smoothed: int) -> None:
@@ -352,7 +362,8 @@ def _draw_mean(axes: Axes, series: Floats, smoothed: int) -> None:
     axes.plot(np.arange(1, len(smooth) + 1), smooth, color=INK, linewidth=1.6, zorder=4)
 
 
-def _draw_course(axes: Axes, episodes: PlayedEpisodes, values: Floats, episode: int, beside: int) -> None:
+def draw_course(axes: Axes, episodes: PlayedEpisodes, values: Floats, episode: int, beside: int = 1) -> None:
+    """Draw one of so many episodes over its steps, and mark where it had a cost and whether it ended early."""
     steps = np.arange(1, len(values) + 1)
     opacity = max(0.15, 1 / math.sqrt(beside))
     axes.plot(steps, values, color=BLUE, linewidth=0.8, alpha=opacity, zorder=2)
@@ -363,7 +374,7 @@ def _draw_course(axes: Axes, episodes: PlayedEpisodes, values: Floats, episode: 
         axes.plot(last, values[last - 1], marker="x", color=INK, markersize=4, zorder=5)
 
 
-def _draw_events(axes: Axes, episodes: PlayedEpisodes, plan: FloorPlan, chosen: Sequence[int] | NDArray[Any]) -> None:
+def draw_events(axes: Axes, episodes: PlayedEpisodes, plan: FloorPlan, chosen: Sequence[int] | NDArray[Any]) -> None:
     """Mark where the chosen episodes had a cost or reached the goal."""
     after = plan.trails[1:, chosen]
     costly = after[episodes.cost[:, chosen] > 0]
@@ -372,7 +383,8 @@ def _draw_events(axes: Axes, episodes: PlayedEpisodes, plan: FloorPlan, chosen: 
         axes.plot(*within(axes, places).T, **mark, zorder=order)
 
 
-def _floor_handles(plan: FloorPlan, episodes: PlayedEpisodes, limits: Sequence[tuple[float, float]]) -> list[Line2D]:
+def floor_handles(plan: FloorPlan, episodes: PlayedEpisodes, limits: Sequence[tuple[float, float]]) -> list[Line2D]:
+    """The legend of panels from above."""
     low, high = np.transpose(limits)
     away = bool(((plan.trails < low) | (plan.trails > high)).any())
     handles = [handle for handle in legend_handles(plan.spec, away) if handle.get_label() != "cost above 0"]

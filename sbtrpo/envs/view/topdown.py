@@ -197,14 +197,14 @@ def draw_panel(
     axes: Axes, spec: NavigationSpec, centres: Floats, reach: float, episode_return: float, cost: float
 ) -> None:
     """A world from above: its objects (M, 3), and how its episode went."""
-    _frame(axes, reach, episode_return, cost)
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[])
+    axes.set_aspect("equal")
+    frame(axes, episode_return, cost)
     draw_objects(axes, spec, centres)
 
 
-def _frame(axes: Axes, reach: float, episode_return: float, cost: float) -> None:
-    """Limits, title and border of a panel."""
-    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), xticks=[], yticks=[])
-    axes.set_aspect("equal")
+def frame(axes: Axes, episode_return: float, cost: float) -> None:
+    """Title and border of a panel, by how its episode went."""
     unsafe = cost > 0
     colour = UNSAFE if unsafe else INK
     weight = "bold" if unsafe else "normal"  # seen without colour too
