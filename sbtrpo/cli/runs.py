@@ -61,6 +61,7 @@ def resume(
     quiet: bool = False,
     wandb: bool = False,
     engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
+    grow_by: Literal["steps", "worlds"] | None = None,
 ) -> int:
     """Continue a stopped or killed run as if it had never stopped, or make a finished one longer.
 
@@ -71,9 +72,10 @@ def resume(
         quiet: show nothing.
         wandb: also log to Weights & Biases.
         engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
+        grow_by: worlds, where epochs grow: from now on longer ones have more worlds, and those that there are go on.
     """
     from sbtrpo.learning import training
     from sbtrpo.runs.folder import RunFolder
 
-    path = training.resume(run, quiet, wandb, engine, total_steps)
+    path = training.resume(run, quiet, wandb, engine, total_steps, grow_by=grow_by)
     return 0 if RunFolder.open(path).is_finished else INTERRUPTED

@@ -20,10 +20,10 @@ def identities(config: TrainConfig, start: StoredPolicy | None = None) -> dict[s
 def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[str]:
     """Settings that shape what a run computes and are not those of its checkpoint, in words.
 
-    A run may be made longer or shorter. A task or a method from a file is the folder's copy of it, whatever its name,
-    and so is the policy that the run began with.
+    A run may be made longer or shorter, and its epochs may begin to grow by worlds. A task or a method from a file is
+    the folder's copy of it, whatever its name, and so is the policy that the run began with.
     """
-    names = {"seed", *config.in_effect()} - {"total_steps", "init_from"}
+    names = {"seed", *config.in_effect()} - {"total_steps", "init_from", "grow_by"}
     now = {name: plain(value) for name, value in config.settings().items() if name in names}
     for name in ("task", "algo"):
         if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):

@@ -21,7 +21,7 @@ from sbtrpo.algorithms import make_method
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, by_constraint
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.config import TrainConfig
-from sbtrpo.config.run import Engine
+from sbtrpo.config.run import Engine, GrowBy
 from sbtrpo.envs import Pool, make_pool
 from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
@@ -324,7 +324,9 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict` of a trainer with the same settings."""
         self.epoch = int(state["epoch"])
-        if (worlds := self.config.worlds_in(max(0, self.epoch - 1))) != self.collector.pool.num_worlds:
+        if (worlds := len(state["collector"]["age"])) > self.config.worlds_in(self.epoch):
+            raise UserError(f"the run has {worlds} worlds by now, and none can be taken away; leave grow_by as it is")
+        if worlds != self.collector.pool.num_worlds:
             with within_memory(worlds):
                 self.collector = self._collector(self._pool(worlds))
                 self.collector.start()
@@ -389,6 +391,7 @@ def resume(
     engine: Engine | None = None,
     total_steps: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
+    grow_by: GrowBy | None = None,
 ) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped.
 
@@ -400,12 +403,17 @@ def resume(
         total_steps: a new length of the run, finished or not. What a method lets fall or grow over a run follows the
             new length from here on, and not from the beginning.
         callbacks: as those of `train`; they are not kept with the run.
+        grow_by: "worlds": from now on longer epochs have more worlds, and those that there are go on.
     """
     listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
         changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
         if engine is not None and engine != folder.config.engine:
             changes |= {"engine": engine, "device": "auto"}
+        if grow_by is not None:
+            if not folder.config.epoch_growth:
+                raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
+            changes["grow_by"] = grow_by
         trainer, notes = restore(folder, **changes)
         return _run(trainer, folder, quiet, listening, notes)
 

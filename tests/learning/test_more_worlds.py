@@ -12,6 +12,7 @@ import pytest
 import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.pack import pack_key, train_pack
+from sbtrpo.cli import main
 from sbtrpo.errors import UserError
 from sbtrpo.learning import placement
 from sbtrpo.learning.identity import changed_settings, plain
@@ -19,7 +20,7 @@ from sbtrpo.learning.placement import place
 from sbtrpo.learning.training import Epoch, Trainer
 from sbtrpo.runs import checkpoint
 from sbtrpo.runs.folder import RunFolder
-from tests.learning.test_growth import ENDS, LENGTHS, growing, metrics
+from tests.learning.test_growth import ENDS, LENGTHS, growing, metrics, steps_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,6 +68,23 @@ def test_every_epoch_has_its_worlds_and_is_resumed_among_them(
         assert trainer.collector.pool.num_worlds == 4 * length
         assert repr(rows[-1]) == repr(restored.run_epoch().row)
     assert [row["steps"] for row in rows] == ENDS
+
+
+def test_a_run_whose_epochs_were_longer_goes_on_with_more_worlds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = sbtrpo.train(growing(total_steps=ENDS[5]), tmp_path / "run", quiet=True)
+    words = ["resume", str(run), "--quiet", "--total-steps", str(ENDS[-1]), "--grow-by", "worlds"]
+    assert main(words) == 0
+    assert steps_of(run) == ENDS
+    episodes = RunFolder.open(run).episodes()
+    worlds = {epoch: set(episodes["world"][episodes["epoch"] == epoch].tolist()) for epoch in (6, 7)}
+    assert worlds == {6: set(range(4)), 7: set(range(4 * LENGTHS[6]))}
+    assert main([*words[:-1], "steps"]) == 2
+    assert "none can be taken away; leave grow_by as it is" in capsys.readouterr().err
+    alike = sbtrpo.train(growing(epoch_growth=0.0, total_steps=400), tmp_path / "alike", quiet=True)
+    with pytest.raises(UserError, match="all alike; leave grow_by out"):
+        sbtrpo.resume(alike, quiet=True, grow_by="worlds")
 
 
 def test_epochs_are_those_of_longer_ones_until_there_are_more_worlds() -> None:
@@ -209,9 +227,8 @@ def test_a_run_whose_epochs_are_alike_says_that_it_changes_nothing() -> None:
     assert more_worlds().notes() == []
 
 
-def test_worlds_that_join_an_older_run_are_noticed() -> None:
+def test_worlds_may_join_an_older_run() -> None:
     """Its checkpoint knows no such setting, and its epochs were longer."""
-    config = growing()
-    saved = {name: plain(value) for name, value in config.settings().items() if name != "grow_by"}
-    assert changed_settings(saved, config) == []
-    assert changed_settings(saved, more_worlds()) == ["grow_by ('steps', now 'worlds')"]
+    saved = {name: plain(value) for name, value in growing().settings().items() if name != "grow_by"}
+    assert changed_settings(saved, growing()) == changed_settings(saved, more_worlds()) == []
+    assert changed_settings(saved, more_worlds(epoch_growth=0.25)) == ["epoch_growth (0.5, now 0.25)"]
