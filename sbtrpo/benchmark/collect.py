@@ -17,12 +17,12 @@ A row is an epoch of a run. Columns are:
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,17 @@ from sbtrpo.benchmark.columns import (
     label,
     task_names,
 )
-from sbtrpo.benchmark.states import State, finished_epochs, state
+from sbtrpo.benchmark.run_files import beside, damage, digests, read_csv
+from sbtrpo.benchmark.states import State, finished_epochs, progress, state
 from sbtrpo.benchmark.statistics import bootstrap_interval, closing, final_values, interquartile_mean
 from sbtrpo.config import TrainConfig, catalogue
-from sbtrpo.errors import UserError
+from sbtrpo.errors import sentence
 from sbtrpo.files import write_atomically
-from sbtrpo.runs.folder import EPISODES, EVALUATIONS, read_run
-from sbtrpo.runs.tables import NO_ROWS, Episodes
+from sbtrpo.runs.folder import EVALUATIONS, read_run
 
 METRICS = ("reward", "cost", "safety_probability", "safe_reward")
+MAY_CHANGE = ("total_steps", "grow_by")
+"""Settings that a run may be resumed with others of."""
 LAST_EPOCHS = 20
 """Over which values are pooled; the paper's deviations fit such a pool rather than five final values."""
 MOST_CELLS = 100_000_000
@@ -79,10 +81,12 @@ class Collected:
     """Folders of runs, and lists of planned ones, that could not be read, and why."""
     damaged: list[str]
     """What is wrong with files that the table can do without, each with its runs."""
+    repeated: list[str] = field(default_factory=list)
+    """Runs of which there were several copies."""
 
     def notes(self) -> list[str]:
         """How complete it is, then a sentence on all that is wrong."""
-        return [self.sentence(), *self.unreadable.values(), *self.damaged]
+        return [self.sentence(), *self.unreadable.values(), *self.damaged, *counted_once(self.repeated)]
 
     def sentence(self) -> str:
         """How complete it is."""
@@ -92,49 +96,87 @@ class Collected:
         return f"{len(self.states) + len(self.unreadable)} runs: {', '.join(phrases)}{unreadable}"
 
 
-def collect(root: str | Path) -> Collected:
-    """The table of all runs below a folder.
+def collect(*roots: str | Path) -> Collected:
+    """The table of all runs below a folder, or below several. Of copies of one run, the one that got furthest counts.
 
     Raises:
         FileNotFoundError: where there is no run.
     """
-    root = Path(root)
-    if not root.is_dir():
-        raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
     unreadable: dict[str, str] = {}
-    states: dict[str, State] = dict.fromkeys(_planned(root, unreadable), "pending")
-    runs: list[tuple[str, Path, TrainConfig]] = []
-    for path in _folders(root):
-        name = os.fsencode(path.relative_to(root).as_posix()).decode(errors="backslashreplace")
-        try:
-            config = read_run(path)
-            config.in_effect()  # its copies of files must be readable, too
-        except (ValueError, OSError) as error:
-            unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
-            states.pop(name, None)
-            continue
-        states[name] = state(path, config)
-        runs.append((name, path, config))
+    states: dict[str, State] = {}
+    runs: dict[str, _Run] = {}
+    repeated: list[str] = []
+    for root in map(Path, roots):
+        if not root.is_dir():
+            raise FileNotFoundError(f"there is no folder {root}; give the one that holds the runs")
+        states |= dict.fromkeys((name for name in _planned(root, unreadable) if name not in states), "pending")
+        for path in _folders(root):
+            name = _name(path, root)
+            try:
+                run = _Run(path, read_run(path))
+                run.config.in_effect()  # its copies of files must be readable, too
+            except (ValueError, OSError) as error:
+                unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
+                states.pop(name, None)
+                continue
+            if name in runs and runs[name].is_copy(run):
+                repeated.append(name)
+                run = max(run, runs[name], key=lambda one: progress(one.path).epoch)
+            elif name in runs:
+                name = unused(root.as_posix(), name, runs)
+            states[name], runs[name] = state(run.path, run.config), run
     if not states and not unreadable:
-        raise FileNotFoundError(f"there is no run below {root}; a run's folder holds a config.toml")
-    configs = [config for _, _, config in runs]
+        where = " or ".join(map(str, roots))
+        raise FileNotFoundError(f"there is no run below {where}; a run's folder holds a config.toml")
+    configs = [run.config for run in runs.values()]
     varied, ambiguous, tasks = _varied(configs), ambiguous_labels(configs), task_names(configs)
     tables = []
-    damage: dict[str, list[str]] = {}
-    for name, path, config in runs:
+    wrong: dict[str, list[str]] = {}
+    for name, run in sorted(runs.items()):
         try:
-            task = tasks[config.task_entry.identity]
-            facts = _facts(name, task, config, states[name] == "done", ambiguous)
-            written = _digests(path) if facts["complete"] else {}
-            tables.append(_run_table(path, facts, config, varied, written))
-            for words in _damage(path, written):
-                damage.setdefault(words, []).append(name)
+            task = tasks[run.config.task_entry.identity]
+            facts = _facts(name, task, run.config, states[name] == "done", ambiguous)
+            written = digests(run.path) if facts["complete"] else {}
+            tables.append(_run_table(run.path, facts, run.config, varied, written))
+            for words in damage(run.path, written):
+                wrong.setdefault(words, []).append(name)
         except (ValueError, OSError) as error:
             unreadable[name] = f"{name}: {error}"
             states.pop(name)
     with_rows = [table for table in tables if table is not None]
-    damaged = [f"{', '.join(names)}: {words}" for words, names in damage.items()]
-    return Collected(_joined(with_rows) if with_rows else _no_rows(), states, unreadable, damaged)
+    damaged = [f"{', '.join(names)}: {words}" for words, names in wrong.items()]
+    return Collected(joined(with_rows) if with_rows else _no_rows(), states, unreadable, damaged, repeated)
+
+
+@dataclass(frozen=True)
+class _Run:
+    path: Path
+    config: TrainConfig
+
+    def is_copy(self, other: _Run) -> bool:
+        """Whether both are the same run, be it at different times of its life."""
+        mine, theirs = (
+            {key: value for key, value in {**config.in_effect(), "seed": config.seed}.items() if key not in MAY_CHANGE}
+            for config in (self.config, other.config)
+        )
+        return mine == theirs
+
+
+def _name(path: Path, root: Path) -> str:
+    """What a table calls a run: its folder, below the root."""
+    name = path.relative_to(root).as_posix() if path != root else root.resolve().name
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def unused(place: str, name: str, names: Collection[str]) -> str:
+    """A name for another run than the one that has it: it says where that is from, and no other run has it.
+
+    >>> unused("runs", "mine", {"mine"}), unused("runs", "mine", {"mine", "runs/mine"})
+    ('runs/mine', 'runs/mine (2)')
+    """
+    apart = f"{place}/{name}"
+    numbered = (f"{apart} ({number})" for number in itertools.count(2))
+    return next(name for name in itertools.chain([apart], numbered) if name not in names)
 
 
 def write_table(table: pyarrow.Table, path: str | Path) -> Path:
@@ -215,7 +257,7 @@ def _run_table(
     path: Path, facts: dict[str, Any], config: TrainConfig, varied: Sequence[str], written: Mapping[str, str]
 ) -> pyarrow.Table | None:
     """The rows of one run, whose files must have the digests in `written`; None if it has none."""
-    metrics = _read_csv(path / "metrics.csv", written)
+    metrics = read_csv(path / "metrics.csv", written)
     rows = 0 if metrics is None else metrics.num_rows
     if facts["complete"] and rows < (epochs := finished_epochs(path)):
         raise ValueError(f"the run is done, but metrics.csv is damaged: it holds {rows} of {epochs} epochs")
@@ -223,11 +265,11 @@ def _run_table(
         return None
     if missing := [key for key in ("epoch", *METRICS) if key not in metrics.column_names]:
         raise ValueError(f"metrics.csv has no column {missing[0]}")
-    timing, fresh = (_beside(metrics, path / name, written) for name in ("timing.csv", EVALUATIONS))
+    timing, fresh = (beside(metrics, path / name, written) for name in ("timing.csv", EVALUATIONS))
     count = metrics.num_rows
     values = config.settings() | {"init_from": config.in_effect()["init_from"]}  # by what it is, not where it lies
     settings = {f"config_{key}" if key in metrics.column_names else key: values.get(key) for key in varied}
-    table = {key: _constant(value, count) for key, value in {**facts, **settings}.items()}
+    table = {key: constant(value, count) for key, value in {**facts, **settings}.items()}
     # A method of the user's may report a number by the name of a setting.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
     table |= {name: metrics[key] for key, name in names.items()}
@@ -238,84 +280,42 @@ def _run_table(
     return pyarrow.table(table)
 
 
-def _beside(metrics: pyarrow.Table, path: Path, written: Mapping[str, str]) -> dict[str, Any]:
-    """The columns of another table of a run, in the rows of its epochs; empty in those of which it says nothing."""
-    table = _read_csv(path, written)
-    if table is None:
-        return {}
-    if "epoch" not in table.column_names:
-        raise ValueError(f"{path.name} has no column epoch")
-    place = {epoch: k for k, epoch in enumerate(table["epoch"].to_pylist())}
-    rows_of = [place.get(epoch) for epoch in metrics["epoch"].to_pylist()]
-    rows = table.take(pyarrow.array(rows_of, pyarrow.int64()))  # a run may be going on, or have lost a table
-    return {name: rows[name] for name in rows.column_names if name != "epoch"}
-
-
-def _constant(value: Any, count: int) -> pyarrow.Array:
+def constant(value: Any, count: int) -> pyarrow.Array:
+    """A setting's value in so many rows."""
     if isinstance(value, tuple) and value and isinstance(value[0], float):
         value = " ".join(f"{number:g}" for number in value)  # one for each constraint
     return pyarrow.nulls(count) if value is None else pyarrow.array([value] * count)
 
 
-def _digests(run: Path) -> dict[str, str]:
-    """What a finished run's tables held at its end; runs of older versions do not tell."""
-    try:
-        content = (run / "summary.json").read_bytes()
-        return {str(name): str(digest) for name, digest in json.loads(content)["sha256"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
-        return {}
+def counted_once(names: Collection[str]) -> list[str]:
+    """What to say of runs that are in several places."""
+    return [f"runs that are in several places, and count once: {', '.join(names)}"] if names else []
 
 
-def _damage(run: Path, written: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with those files of a finished run that its rows can do without."""
-    for name in ("timing.csv", EVALUATIONS):
-        if written.get(name, NO_ROWS) != NO_ROWS and not (run / name).exists():
-            yield f"{name} is missing"
-    then = {name: digest for name, digest in written.items() if name.startswith(f"{EPISODES}/")}
-    try:
-        now = Episodes(run / EPISODES).part_digests() if then else {}
-    except (UserError, OSError) as error:
-        yield f"{EPISODES} is damaged: {error}"
-    else:
-        if now != then:
-            wrong = "is damaged: it is not what the run wrote; restore it from a copy"
-            yield f"{EPISODES} {wrong if now else 'is missing'}"
+def joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
+    """All rows; a setting that is a number in some runs and one for each constraint in others is text in all.
 
-
-def _read_csv(path: Path, written: Mapping[str, str]) -> pyarrow.Table | None:
-    """A run's table with all columns as floats; a last line that is being written does not count."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    content = content[: content.rfind(b"\n") + 1]
-    digest = hashlib.sha256(content).hexdigest()
-    if written.get(path.name, digest) != digest:
-        raise ValueError(f"{path.name} is damaged: it is not what the run wrote; restore it from a copy")
-    header, _, rows = content.partition(b"\n")
-    if not rows:
-        return None
-    try:
-        kinds = dict.fromkeys(header.decode().split(","), pyarrow.float64())
-        options = pyarrow.csv.ConvertOptions(column_types=kinds, null_values=[""])
-        return pyarrow.csv.read_csv(pyarrow.BufferReader(header + b"\n" + rows), convert_options=options)
-    except ValueError as error:  # Arrow's error derives from it
-        raise ValueError(f"{path.name} is damaged ({' '.join(str(error).split())})") from error
-
-
-def _joined(tables: Sequence[pyarrow.Table]) -> pyarrow.Table:
-    """All rows; a setting that is a number in some runs and one for each constraint in others is text in all."""
-    texts = {field.name for table in tables for field in table.schema if pyarrow.types.is_string(field.type)}
+    What a table has no column for is missing in its rows.
+    """
+    # What stands before the epochs says what a run is of, and does so still.
+    before = [
+        one for table in tables for one in itertools.takewhile(lambda column: column.name != "epoch", table.schema)
+    ]
+    texts = {column.name for column in before if pyarrow.types.is_string(column.type)}
     alike = [_with_texts(table, texts) for table in tables]
-    return pyarrow.concat_tables(alike, promote_options="permissive").combine_chunks()
+    try:
+        whole = pyarrow.concat_tables(alike, promote_options="permissive").combine_chunks()
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"these tables are too unlike to be joined ({sentence(error)})") from error
+    return whole.select(list(dict.fromkeys([*(column.name for column in before), *whole.column_names])))
 
 
 def _with_texts(table: pyarrow.Table, names: Collection[str]) -> pyarrow.Table:
     """The table with these columns as texts where they hold numbers."""
-    for place, field in enumerate(table.schema):
-        if field.name in names and pyarrow.types.is_floating(field.type):
-            words = [None if number is None else f"{number:g}" for number in table[field.name].to_pylist()]
-            table = table.set_column(place, field.name, pyarrow.array(words, pyarrow.string()))
+    for place, column in enumerate(table.schema):
+        if column.name in names and pyarrow.types.is_floating(column.type):
+            words = [None if number is None else f"{number:g}" for number in table[column.name].to_pylist()]
+            table = table.set_column(place, column.name, pyarrow.array(words, pyarrow.string()))
     return table
 
 

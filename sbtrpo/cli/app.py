@@ -108,8 +108,8 @@ def collect(runs: tyro.conf.Positional[tuple[Path, ...]], out: Path | None = Non
     """Gather all runs below a folder into one tidy Parquet table, and print their final metrics.
 
     Args:
-        runs: the folder; of several, or of tables that were collected before, one table of all. A run that is in
-            several of them is taken from the last.
+        runs: the folder; of several, or of tables that were collected before, one table of all. Of copies of a run
+            the one that got furthest counts.
         out: the table's name; results.parquet in the folder, if it is the only one.
         quiet: print nothing.
     """
@@ -152,7 +152,7 @@ def report(
         return
     table, notes = read()
     written = build(table, out, videos, notes)
-    for note in notes[1:]:
+    for note in notes[1:] if any(not path.is_file() for path in runs) else notes:
         print(note)
     for words in written.alarms:
         print(f"sbtrpo: {words}", file=sys.stderr)

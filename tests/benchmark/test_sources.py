@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sbtrpo.benchmark.collect import read_table
+from sbtrpo.benchmark.collect import final, read_table, write_table
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.sources import read_sources
 from sbtrpo.cli.app import main
+from sbtrpo.config import TrainConfig
 from tests.benchmark.folders import toy, write_run
 
 ROWS = [[1.0, 2.0, 0.5, 0.25], [3.0, 0.0, 1.0, 3.0]]
@@ -32,22 +33,77 @@ def test_a_folder_and_a_table_of_another_are_one_table(tmp_path: Path, capsys: p
     assert "give the folder of the runs" in capsys.readouterr().err
 
 
-def test_a_run_that_is_in_two_places_is_taken_from_the_last(tmp_path: Path) -> None:
+def places(tmp_path: Path, **configs: TrainConfig) -> list[Path]:
+    """A folder for each of these runs, all of which are called the same there."""
+    for place, config in configs.items():
+        write_run(tmp_path / place, config, ROWS).rename(tmp_path / place / "mine")
+    return [tmp_path / place for place in configs]
+
+
+def as_table(folder: Path) -> Path:
+    assert main(["collect", str(folder), "--out", str(folder.with_suffix(".parquet")), "--quiet"]) == 0
+    return folder.with_suffix(".parquet")
+
+
+@pytest.mark.parametrize("tables", [(), ("old",), ("new",), ("old", "new")])
+def test_of_copies_of_a_run_the_one_that_got_furthest_counts(tables: tuple[str, ...], tmp_path: Path) -> None:
     write_run(tmp_path / "old", toy(), ROWS[:1])
     write_run(tmp_path / "new", toy(), ROWS)
-    found = read_sources([tmp_path / "old", tmp_path / "new"])
-    assert found.table["reward"].to_pylist() == [1.0, 3.0]
+    paths = [as_table(tmp_path / name) if name in tables else tmp_path / name for name in ("new", "old")]
     name = run_path(Path(), toy()).as_posix()
-    assert found.notes[-1] == f"1 runs are in several places, and count once: {name}"
-    assert read_sources([tmp_path / "new", tmp_path / "old"]).table["reward"].to_pylist() == [1.0]
+    for order in (paths, paths[::-1]):
+        found = read_sources(order)
+        assert found.table["reward"].to_pylist() == [1.0, 3.0]
+        assert found.notes[-1] == f"runs that are in several places, and count once: {name}"
 
 
-def test_two_runs_of_one_name_stay_apart(tmp_path: Path) -> None:
-    for place, seed in (("old", 0), ("new", 1)):
-        write_run(tmp_path / place, toy(seed=seed), ROWS).rename(tmp_path / place / "mine")
-    found = read_sources([tmp_path / "old", tmp_path / "new"])
-    assert dict(zip(found.table["run"].to_pylist(), found.table["seed"].to_pylist(), strict=True)) == {
-        "old/mine": 0,
-        "mine": 1,
-    }
-    assert found.table.num_rows == 4
+def test_a_run_that_was_made_longer_is_one(tmp_path: Path) -> None:
+    old, new = places(tmp_path, old=toy(), new=toy(total_steps=2 * toy().total_steps))
+    for paths in ([old, new], [as_table(old), new]):
+        found = read_sources(paths)
+        assert found.table.num_rows == 2
+        assert set(found.table["total_steps"].to_pylist()) == {2 * toy().total_steps}
+
+
+@pytest.mark.parametrize("tables", [False, True])
+@pytest.mark.parametrize("name", ["seed", "target_kl", "beta"])
+def test_different_runs_of_one_name_stay_apart(tables: bool, name: str, tmp_path: Path) -> None:
+    values = (1, 2, 3) if name == "seed" else (0.25, 0.5, 0.75)
+    folders = places(tmp_path, **{f"p{k}": toy(**{name: value}) for k, value in enumerate(values)})
+    found = read_sources([as_table(folder) for folder in folders] if tables else folders)
+    runs = dict(zip(found.table["run"].to_pylist(), found.table[name].to_pylist(), strict=True))
+    assert sorted(runs.values()) == list(values)
+    assert "mine" in runs
+    assert found.table.num_rows == 6
+    assert not [note for note in found.notes if "several" in note]
+
+
+def test_a_setting_that_only_one_place_has_changed_is_the_default_elsewhere(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "here", toy(seed=seed), ROWS)
+    write_run(tmp_path / "there", toy(seed=2), ROWS)
+    write_run(tmp_path / "there", toy(seed=2, target_kl=0.02), ROWS)
+    both = [tmp_path / "here", tmp_path / "there"]
+    for paths in (both, [as_table(both[0]), both[1]], [both[0], as_table(both[1])], [*map(as_table, both)]):
+        rows = final(read_sources(paths).table).to_pylist()
+        assert sorted((row["target_kl"], row["incomplete"]) for row in rows) == [(toy().get("target_kl"), 3), (0.02, 1)]
+
+
+def test_numbers_and_a_number_for_each_constraint_are_joined(tmp_path: Path) -> None:
+    one, several = toy(), toy(seed=1, beta=(0.5, 0.75), constraints=("each",))
+    write_run(tmp_path / "a", one, ROWS)
+    write_run(tmp_path / "b", several, ROWS)
+    for paths in ([tmp_path / "a", tmp_path / "b"], [as_table(tmp_path / "a"), tmp_path / "b"]):
+        assert set(read_sources(paths).table["beta"].to_pylist()) == {"0.75", "0.5 0.75"}
+
+
+def test_runs_given_one_by_one_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    folders = [write_run(tmp_path, toy(seed=seed), ROWS) for seed in (0, 1)]
+    assert set(read_sources(folders).table["run"].to_pylist()) == {folder.name for folder in folders}
+
+
+def test_tables_whose_runs_have_no_names_are_joined(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", toy(), ROWS)
+    nameless = read_table(as_table(tmp_path / "a")).drop_columns(["run"])
+    write_table(nameless, tmp_path / "b.parquet")
+    assert read_sources([tmp_path / "b.parquet", tmp_path / "a.parquet"]).table.num_rows == 4
