@@ -180,7 +180,8 @@ class Collector:
         self._final = final
         self._pool_device: torch.device | None = None
         """Where the pool's tensors are; None while it gives NumPy arrays."""
-        self._take(form or acting_form(policy.device, pool.num_worlds, self.on_host))
+        weights = sum(tensor.numel() for tensor in policy.params)
+        self._take(form or acting_form(policy.device, pool.num_worlds, self.on_host, weights))
 
     def _take(self, form: Form) -> None:
         self.form, n = form, self.pool.num_worlds

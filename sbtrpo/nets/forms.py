@@ -36,6 +36,8 @@ there at any size, and takes up to half as long again on an ARM processor.
 """
 MANY_WORLDS_AWAY = 400
 """The same where the learner is on a GPU and the worlds are not: every step of torch's then crosses to it and back."""
+USUAL_WEIGHTS = 8192
+"""Of the policy with which that was measured; with twice as many, half as many worlds are many."""
 MANY_ROWS = 1024
 """From so many rows of a minibatch on, policy and critics learn faster with torch: with 8 threads, with 2 from 512."""
 
@@ -218,9 +220,10 @@ class TorchForm(Form):
         return contextlib.nullcontext()
 
 
-def acting_form(device: str, worlds: int, on_host: bool = False) -> Form:
-    """The form in which a policy on a device acts in so many worlds, which are there or on the host."""
-    if on_host and torch.device(device).type != "cpu" and worlds < MANY_WORLDS_AWAY:
+def acting_form(device: str, worlds: int, on_host: bool = False, weights: int = USUAL_WEIGHTS) -> Form:
+    """The form in which a policy of so many weights on a device acts in so many worlds, there or on the host."""
+    few = worlds * max(weights, USUAL_WEIGHTS) < MANY_WORLDS_AWAY * USUAL_WEIGHTS
+    if on_host and torch.device(device).type != "cpu" and few:
         return NumpyForm(learner=device)
     return _form(device, worlds >= MANY_WORLDS)
 

@@ -33,6 +33,7 @@ def test_few_worlds_on_the_host_are_acted_in_there_though_the_learner_is_on_a_gp
     assert isinstance(few, NumpyForm)
     assert isinstance(many, TorchForm)
     assert many.device == "cuda:1"
+    assert isinstance(acting_form("cuda:1", 20, on_host=True, weights=10**6), TorchForm)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8, 16])
