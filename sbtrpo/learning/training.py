@@ -410,9 +410,9 @@ def resume(
         changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
         if engine is not None and engine != folder.config.engine:
             changes |= {"engine": engine, "device": "auto"}
-        if grow_by is not None:
-            if not folder.config.epoch_growth:
-                raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
+        if grow_by is not None and not folder.config.epoch_growth:
+            raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
+        if grow_by not in (None, folder.config.grow_by) and (total_steps or not folder.is_finished):
             changes["grow_by"] = grow_by
         trainer, notes = restore(folder, **changes)
         return _run(trainer, folder, quiet, listening, notes)

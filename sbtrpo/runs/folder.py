@@ -135,6 +135,8 @@ class RunFolder:
             failing.callback(folder.close)
             folder.hold()
             before = read_run(path) if (path / "config.toml").exists() else config
+            if before.grow_by == "worlds":  # as it may go on since, whatever it began with
+                config = folder.config = config.replace(grow_by="worlds")
             _check_same_run(path, before, config)
             if not resume and any(not file.match(CLAIMS) for file in path.iterdir()):
                 instead = "resume that run, or " * (path / "config.toml").exists()
@@ -150,7 +152,7 @@ class RunFolder:
             write_config(path / "config.toml", config)
             folder._origin()
             if before.total_steps != config.total_steps:
-                folder._note_length(before.total_steps)
+                folder._note_length(before)
             if wandb:
                 folder._begin_wandb()
             failing.pop_all()
@@ -409,24 +411,25 @@ class RunFolder:
         """Tell which engine simulates the worlds from the end of this epoch on; numbers depend on it by rounding."""
         if engine != self.engine:
             self.hold()
-            origin = self._origin()
-            engines = [*origin["engines"], {"engine": engine, "after_epoch": epoch}]
+            engines = [*(origin := self._origin())["engines"], {"engine": engine, "after_epoch": epoch}]
             write_atomically(self.path / "run.json", _strict_json({**origin, "engines": engines}))
 
     def change(self, **settings: Any) -> None:
         """Go on with other settings of where and how the run runs, or with another length."""
         self.hold()
         before, self.config = self.config, self.config.replace(**settings)
-        if self.config.total_steps != before.total_steps or self.stopped:
-            self._note_length(before.total_steps)
+        goes_on = "total_steps" in settings and (self.config.total_steps != before.total_steps or bool(self.stopped))
+        if goes_on or self.config.grow_by != before.grow_by:
+            self._note_length(before, goes_on)
         edit_config(self.path / "config.toml", settings)
 
-    def _note_length(self, before: int) -> None:
-        """Tell that the run was to have so many steps until now; that it had stopped early holds no more."""
+    def _note_length(self, before: TrainConfig, goes_on: bool = True) -> None:
+        """Tell what the run was to be until now; where it goes on, that it had stopped early holds no more."""
+        until = {"total_steps": before.total_steps, "grow_by": before.grow_by, "until_epoch": self.last_epoch}
         origin = self._origin()
-        lengths = [*origin.get("lengths", []), {"total_steps": before, "until_epoch": self.last_epoch}]
+        lengths = [*origin.get("lengths", []), until]
         write_atomically(self.path / "run.json", _strict_json({**origin, "lengths": lengths}), guard=self.hold)
-        if self.stopped:
+        if self.stopped and goes_on:
             summary = {key: value for key, value in self._summary().items() if key != "stopped"}
             write_atomically(self.path / "summary.json", _strict_json(summary), guard=self.hold)
 
@@ -465,13 +468,9 @@ def _start(place: str, which: Which) -> bytes:
 
 
 def _check_same_run(path: Path, old: TrainConfig, new: TrainConfig) -> None:
-    before, after = ({**config.in_effect(), "seed": config.seed} for config in (old, new))
-    names = [name for name in {**before, **after} if name != "total_steps"]
-    if all(before.get(name) == after.get(name) for name in names):
-        return
-    differing = [name for name in names if before.get(name) != after.get(name)]
-    changed = ", ".join(f"{name} ({before.get(name)!r}, now {after.get(name)!r})" for name in differing)
-    raise ValueError(f"{path} is a run with other settings: {changed}; resume it with its own, or choose another --out")
+    if changed := new.differences(old):
+        instead = "resume it with its own, or choose another --out"
+        raise ValueError(f"{path} is a run with other settings: {', '.join(changed)}; {instead}")
 
 
 # ---- viewers ---------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,13 @@ def test_a_run_whose_epochs_were_longer_goes_on_with_more_worlds(
     episodes = RunFolder.open(run).episodes()
     worlds = {epoch: set(episodes["world"][episodes["epoch"] == epoch].tolist()) for epoch in (6, 7)}
     assert worlds == {6: set(range(4)), 7: set(range(4 * LENGTHS[6]))}
-    assert main([*words[:-1], "steps"]) == 2
+    (length,) = json.loads((run / "run.json").read_text(encoding="utf-8"))["lengths"]
+    assert length == {"total_steps": ENDS[5], "grow_by": "steps", "until_epoch": 6}
+    with RunFolder.create(run, growing(total_steps=ENDS[-1]), resume=True) as folder:  # as a benchmark does
+        assert folder.config.grow_by == "worlds"
+    assert main([*words[:2], "--grow-by", "steps"]) == 0  # it is at its end
+    assert RunFolder.open(run).config.grow_by == "worlds"
+    assert main([*words[:-3], str(2 * ENDS[-1]), "--grow-by", "steps"]) == 2
     assert "none can be taken away; leave grow_by as it is" in capsys.readouterr().err
     alike = sbtrpo.train(growing(epoch_growth=0.0, total_steps=400), tmp_path / "alike", quiet=True)
     with pytest.raises(UserError, match="all alike; leave grow_by out"):
