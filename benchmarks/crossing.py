@@ -11,10 +11,10 @@ Both forms of `sbtrpo/nets/forms.py` do the same work on the same random numbers
 - both: a minibatch of PPO's policy and of two critics, clipped together;
 - pass: PPO's passes, policy and both critics, by slopes in the form that the rule takes, and by autograd of the loss.
 
-The rule's constants MANY_WORLDS (on a GPU MANY_WORLDS_AWAY) and MANY_ROWS are the crossings of `acting` and `both`: the
-least size from which on torch is faster at every size measured. Figures are the least of all repeats, taken in turns.
-With one thread on the CPU they are CPU time, which other processes do not lengthen; otherwise they are wall time, and
-the machine should have nothing else to do.
+The rule's constants MANY_WORLDS and MANY_ROWS are the crossings of `acting` and `both`: the least size from which on
+torch is faster at every size measured. Figures are the least of all repeats, taken in turns. With one thread on the CPU
+they are CPU time, which other processes do not lengthen; otherwise they are wall time, and the machine should have
+nothing else to do.
 """
 
 from __future__ import annotations

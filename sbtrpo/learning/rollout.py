@@ -112,7 +112,7 @@ class Constraints(Protocol):
 
 
 class Storage:
-    """The arrays of a rollout in the making, all of them on the device from the start."""
+    """The arrays of a rollout in the making, all of them where the policy acts from the start."""
 
     def __init__(self, form: Form, steps: int, worlds: int, signals: int, policy: Policy) -> None:
         head, shape = policy.head, (steps, worlds)

@@ -34,10 +34,10 @@ MANY_WORLDS = 1600
 Measured with `benchmarks/crossing.py` on an x86 processor, with 2 as with 8 threads. With one thread torch is no faster
 there at any size, and takes up to half as long again on an ARM processor.
 """
-MANY_WORLDS_AWAY = 400
-"""The same where the learner is on a GPU and the worlds are not: every step of torch's then crosses to it and back."""
 USUAL_WEIGHTS = 8192
-"""Of the policy with which that was measured; with twice as many, half as many worlds are many."""
+"""Of the policy with which that was measured. Where the learner is on a GPU and the worlds are not, the number of worlds
+is the same: every step of torch's then crosses to the GPU and back. With twice the weights half as many are many there.
+"""
 MANY_ROWS = 1024
 """From so many rows of a minibatch on, policy and critics learn faster with torch: with 8 threads, with 2 from 512."""
 
@@ -222,7 +222,7 @@ class TorchForm(Form):
 
 def acting_form(device: str, worlds: int, on_host: bool = False, weights: int = USUAL_WEIGHTS) -> Form:
     """The form in which a policy of so many weights on a device acts in so many worlds, there or on the host."""
-    few = worlds * max(weights, USUAL_WEIGHTS) < MANY_WORLDS_AWAY * USUAL_WEIGHTS
+    few = worlds * max(weights, USUAL_WEIGHTS) < MANY_WORLDS * USUAL_WEIGHTS
     if on_host and torch.device(device).type != "cpu" and few:
         return NumpyForm(learner=device)
     return _form(device, worlds >= MANY_WORLDS)

@@ -162,7 +162,7 @@ class Policy:
     def act_tensor(
         self, observation: Tensor, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The same as `act` for raw observations on the policy's device, where everything stays."""
+        """The same as `act` for raw observations on the policy's device, where actions are, too."""
         observation = self._in_rows(observation)
         action: Tensor = self.to_env(self._decide(observation, deterministic, generator))
         if self.head.discrete:

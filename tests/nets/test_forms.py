@@ -29,7 +29,7 @@ def test_a_gpu_always_holds_tensors(rule: Any) -> None:
 
 
 def test_few_worlds_on_the_host_are_acted_in_there_though_the_learner_is_on_a_gpu() -> None:
-    few, many = (acting_form("cuda:1", n, on_host=True) for n in (20, forms.MANY_WORLDS_AWAY))
+    few, many = (acting_form("cuda:1", n, on_host=True) for n in (20, forms.MANY_WORLDS))
     assert isinstance(few, NumpyForm)
     assert isinstance(many, TorchForm)
     assert many.device == "cuda:1"
