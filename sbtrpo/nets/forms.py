@@ -35,8 +35,8 @@ Measured with `benchmarks/crossing.py` on an x86 processor, with 2 as with 8 thr
 there at any size, and takes up to half as long again on an ARM processor.
 """
 USUAL_WEIGHTS = 8192
-"""Of the policy with which that was measured. Where the learner is on a GPU and the worlds are not, the number of worlds
-is the same: every step of torch's then crosses to the GPU and back. With twice the weights half as many are many there.
+"""Of the policy with which that was measured. Where the learner is on a GPU and the worlds are not, as many worlds are
+many: every step of torch's then crosses to the GPU and back. With twice the weights half as many are many there.
 """
 MANY_ROWS = 1024
 """From so many rows of a minibatch on, policy and critics learn faster with torch: with 8 threads, with 2 from 512."""
