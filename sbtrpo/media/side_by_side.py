@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +28,25 @@ from sbtrpo.envs.view.topdown import (
     LEGEND_ROW,
     TITLE,
     UNSAFE,
-    draw_panel,
+    draw_objects,
     draw_trail,
     frame,
-    view_reach,
 )
 from sbtrpo.files import check_writable, naming
 from sbtrpo.media.trajectories import (
+    FloorPlan,
     PlayedEpisodes,
     course_handles,
     courses,
     draw_course,
     draw_events,
     floor_handles,
+    floor_limits,
     play_episodes,
 )
 from sbtrpo.runs.evaluation import subject
 
-COLUMNS, PANEL, HEADING = 4, 2.6, 0.5
+COLUMNS, PANEL, HEADING = 4, 2.6, 0.68
 """Policies beside each other; inches of a panel, and above a policy."""
 
 
@@ -76,7 +78,8 @@ def draw_side_by_side(
     check_writable(target)
     tried = [subject(run, which, task) for run in runs]
     played = [play_episodes(one.load(None), one.config.task, episodes, seed, deterministic) for one in tried]
-    figure = side_by_side_figure(played)
+    how = "mean action" if deterministic else "sampled actions"
+    figure = side_by_side_figure(played, [f"{one.name}, {how}" for one in tried])
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     with naming(target):
@@ -98,28 +101,32 @@ def median_episode(played: PlayedEpisodes, safe: bool) -> int | None:
     return int(order[(len(order) - 1) // 2]) if len(order) else None
 
 
-def side_by_side_figure(policies: Sequence[PlayedEpisodes]) -> Figure:
+def side_by_side_figure(policies: Sequence[PlayedEpisodes], names: Sequence[str]) -> Figure:
     """The picture that `draw_side_by_side` saves."""
+    shown = [_shown(played) for played in policies]
     columns = min(COLUMNS, len(policies))
     bands = math.ceil(len(policies) / columns)
-    handles = {handle.get_label(): handle for played in policies for handle in _handles(played)}
+    handles = {handle.get_label(): handle for pair in shown for handle in _handles(pair)}
     width = 2 * EDGE + columns * PANEL + (columns - 1) * 2 * GAP
     per_row = max(1, int((width - 2 * EDGE) / LEGEND_ENTRY))
     legend = LEGEND_ROW * math.ceil(len(handles) / per_row)
     band = HEADING + 2 * (TITLE + PANEL) + GAP
     height = 2 * EDGE + bands * band + (bands - 1) * GAP + legend + GAP
     figure = Figure(figsize=(width, height), facecolor="white")
-    for k, played in enumerate(policies):
+    for k, (played, pair, name) in enumerate(zip(policies, shown, names, strict=True)):
         left, top = EDGE + k % columns * (PANEL + 2 * GAP), EDGE + k // columns * (band + GAP)
-        safe, count = int(played.safe.sum()), len(played.costs)
-        words = ((played.task, "bold", 0.26), (f"safe in {safe} of {count} episodes", "normal", 0.06))
-        for text, weight, up in words:
+        counted = f"safe in {int(played.safe.sum())} of {len(played.costs)} episodes"
+        for text, weight, size, up in (
+            (played.task, "bold", 10, 0.44),
+            (name, "normal", 8, 0.26),
+            (counted, "normal", 9, 0.06),
+        ):
             place = (left + PANEL / 2) / width, 1 - (top + HEADING - up) / height
-            figure.text(*place, text, ha="center", va="bottom", fontsize=10, color=INK, weight=weight)
-        for row, is_safe in enumerate((True, False)):
+            figure.text(*place, text, ha="center", va="bottom", fontsize=size, color=INK, weight=weight)
+        for row, safe in enumerate((True, False)):
             bottom = height - top - HEADING - (row + 1) * (TITLE + PANEL) - row * GAP
             axes = figure.add_axes((left / width, bottom / height, PANEL / width, PANEL / height))
-            _draw(axes, played, is_safe)
+            (_draw if safe in pair.safe else _draw_none)(axes, pair, safe)
     figure.legend(
         handles=list(handles.values()), loc="lower center", bbox_to_anchor=(0.5, EDGE / 2 / height),
         ncols=min(per_row, len(handles)), frameon=False, fontsize=9, labelcolor=INK, handletextpad=0.5,
@@ -128,39 +135,56 @@ def side_by_side_figure(policies: Sequence[PlayedEpisodes]) -> Figure:
     return figure
 
 
-def _handles(played: PlayedEpisodes) -> list[Line2D]:
-    if played.plan is None:
-        return course_handles(played, courses(played)[0])
-    reach = view_reach(played.plan.spec, played.plan.objects, played.plan.trails)
-    return floor_handles(played.plan, played, [(-reach, reach)] * 2)
+def _shown(played: PlayedEpisodes) -> PlayedEpisodes:
+    """The episodes that are drawn, one or two, and no others."""
+    chosen = [one for one in (median_episode(played, safe) for safe in (True, False)) if one is not None]
+    plan = played.plan
+    return replace(
+        played,
+        returns=played.returns[chosen],
+        costs=played.costs[chosen],
+        reward=played.reward[:, chosen],
+        cost=played.cost[:, chosen],
+        reached=played.reached[:, chosen],
+        plan=None if plan is None else FloorPlan(plan.spec, plan.objects[chosen], plan.trails[:, chosen]),
+        speed=None if played.speed is None else played.speed[:, chosen],
+    )
 
 
-def _draw(axes: Axes, played: PlayedEpisodes, safe: bool) -> None:
-    """One episode, or that there is none."""
-    episode = median_episode(played, safe)
-    if episode is None:
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_color(FAINT)
-        axes.text(0.5, 0.5, f"no {'safe' if safe else 'unsafe'} one", ha="center", va="center", color=INK, fontsize=10)
+def _handles(pair: PlayedEpisodes) -> list[Line2D]:
+    if pair.plan is None:
+        return course_handles(pair, courses(pair)[0])
+    return floor_handles(pair.plan, pair, floor_limits(pair.plan))
+
+
+def _draw_none(axes: Axes, _: PlayedEpisodes, safe: bool) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_color(FAINT)
+    axes.text(0.5, 0.5, f"no {'safe' if safe else 'unsafe'} one", ha="center", va="center", color=INK, fontsize=10)
+
+
+def _draw(axes: Axes, pair: PlayedEpisodes, safe: bool) -> None:
+    """The safe or the unsafe one; both on one scale."""
+    (episode,) = np.flatnonzero(pair.safe == safe).tolist()
+    frame(axes, float(pair.returns[episode]), float(pair.costs[episode]))
+    if pair.plan is not None:
+        plan = pair.plan
+        across, along = floor_limits(plan)
+        axes.set(xlim=across, ylim=along, xticks=[], yticks=[])
+        draw_objects(axes, plan.spec, plan.objects[episode])
+        draw_trail(axes, plan.trails[:, episode])
+        draw_events(axes, pair, plan, [episode])
         return
-    total, cost = float(played.returns[episode]), float(played.costs[episode])
-    if played.plan is not None:
-        plan, trail = played.plan, played.plan.trails[:, [episode]]
-        draw_panel(axes, plan.spec, plan.objects[episode], view_reach(plan.spec, plan.objects, trail), total, cost)
-        draw_trail(axes, trail[:, 0])
-        draw_events(axes, played, plan, [episode])
-        return
-    series, _ = courses(played)
-    low, high = float(np.nanmin(series)), max(float(np.nanmax(series)), played.threshold or -math.inf)
+    series, _ = courses(pair)
+    low, high = float(np.nanmin(series)), max(float(np.nanmax(series)), pair.threshold or -math.inf)
     margin = 0.06 * (high - low or 1.0)
-    axes.set(xlim=(0, played.length), ylim=(low - margin, high + margin))
-    axes.set_xticks([played.length // 4 * k for k in (1, 2, 3)])
+    axes.set(xlim=(0, pair.length), ylim=(low - margin, high + margin))
+    axes.set_xticks([pair.length // 4 * k for k in (1, 2, 3)])
     axes.yaxis.set_major_locator(MaxNLocator(4, prune="both"))
     axes.tick_params(direction="in", pad=-12, labelsize=7, colors=INK)
     axes.tick_params(axis="y", pad=-5)
     for label in axes.get_yticklabels():
         label.set_horizontalalignment("left")
-    frame(axes, total, cost)
-    if played.threshold is not None:
-        axes.axhline(played.threshold, color=UNSAFE, linewidth=1.2, linestyle="--", zorder=3)
-    draw_course(axes, played, series[:, episode], episode)
+    if pair.threshold is not None:
+        axes.axhline(pair.threshold, color=UNSAFE, linewidth=1.2, linestyle="--", zorder=3)
+    draw_course(axes, pair, series[:, episode], episode)

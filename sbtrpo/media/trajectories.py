@@ -278,7 +278,7 @@ def _multiples(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
 
 def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     """All episodes of a side in one panel."""
-    limits = _limits(plan)
+    limits = floor_limits(plan)
     sheet = _Sheet([LARGE_PANEL] * 2, LARGE_PANEL, floor_handles(plan, episodes, limits), title)
     for block, safe in enumerate((True, False)):
         side = np.flatnonzero(episodes.safe == safe)
@@ -293,7 +293,7 @@ def _overlays(episodes: PlayedEpisodes, plan: FloorPlan, title: str) -> Figure:
     return sheet.figure
 
 
-def _limits(plan: FloorPlan) -> list[tuple[float, float]]:
+def floor_limits(plan: FloorPlan) -> list[tuple[float, float]]:
     """The limits of a panel in x and y: the whole square arena, or where a long one has objects and trails."""
     reach = view_reach(plan.spec, plan.objects, plan.trails)
     if reach <= LONG_ARENA:
