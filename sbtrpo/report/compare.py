@@ -2,7 +2,8 @@
 
 The distance is (ours - theirs) / their standard deviation. A deviation that is printed as 0.0 counts as half of its
 last digit, because it is smaller than that. Within one deviation the cells agree, within two they are near; beyond
-that, ours is better or worse. Cells that cannot be right as printed are marked unreliable and not counted.
+that, ours is better or worse. Cells that cannot be right as printed are marked unreliable and not counted. The paper's
+safe rewards stand beside our reward times safety probability, which is what they are (see `paper.PRODUCT`).
 """
 
 from __future__ import annotations
@@ -85,15 +86,16 @@ def comparisons(runs: Runs) -> list[Comparison]:
     for table, variant, results in _printed():
         for task, cells in results.items():
             for metric, theirs in cells.items():
+                alike = paper.PRODUCT if metric == "safe_reward" else metric
                 if metric == "update_seconds":
                     ours = update_estimate(runs, task, variant)
                 else:
-                    ours = runs.pooled(task, variant, metric)
+                    ours = runs.pooled(task, variant, alike)
                 if ours is not None:
                     why = paper.unreliable(variant.algo, task, metric) if table == "main" else None
                     steps = min(run.steps for run in runs.counted(task, variant))
                     words = basis(runs, task, variant)
-                    compared.append(Comparison(table, task, variant, metric, ours, theirs, why, steps, words))
+                    compared.append(Comparison(table, task, variant, alike, ours, theirs, why, steps, words))
     return compared
 
 

@@ -16,7 +16,13 @@ TITLES = {
     "reward": "reward",
     "cost": "cost",
     "update_seconds": "update seconds",
+    "product": "reward × safety probability",
 }
+PRODUCT = "product"
+"""What the paper's cells of safe reward hold: 74 of 96 are, within 5 %, the mean reward times the safety probability,
+as if violations did not depend on reward. By its definition, which has 0 for the return of an unsafe episode, safe
+reward is less than that wherever episodes that earn more violate more often.
+"""
 LOWER_IS_BETTER = frozenset({"cost", "update_seconds"})
 
 METHODS = {

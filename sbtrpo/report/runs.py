@@ -74,7 +74,9 @@ class Run:
     columns: dict[str, Floats]
 
     def column(self, name: str) -> Floats:
-        """A column; NaN where it is missing."""
+        """A column; NaN where it is missing. `paper.PRODUCT` is that of two."""
+        if name == paper.PRODUCT:
+            return self.column("reward") * self.column("safety_probability")
         values = self.columns.get(name)
         return np.full(len(self.columns["epoch"]), np.nan) if values is None else values
 

@@ -26,12 +26,12 @@ def test_verdicts_by_hand() -> None:
     # The paper: safe reward 1.6 ± 0.5, safety probability 0.68 ± 0.07, reward 2.4 ± 0.6, cost 18 ± 6.
     compared = comparisons_of(GOAL, "sb-trpo", safe_reward=1.2, safety_probability=0.78, reward=0.5, cost=3.0)
     assert {metric: one.verdict for metric, one in compared.items()} == {
-        "safe_reward": "agrees",
+        "product": "worse",
         "safety_probability": "near",
         "reward": "worse",
         "cost": "better",
     }
-    assert compared["safe_reward"].distance == pytest.approx(-0.8)
+    assert compared["product"].distance == pytest.approx((0.78 * 0.5 - 1.6) / 0.5)
     assert compared["cost"].distance == pytest.approx(-2.5)
     assert compared["reward"].distance == pytest.approx(-1.9 / 0.6)
 

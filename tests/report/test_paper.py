@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sbtrpo.config import catalogue
 from sbtrpo.report import paper
 
@@ -61,3 +63,13 @@ def test_unreliable_deviations_are_indeed_impossible() -> None:
             share = cells["safety_probability"]
             if share.std**2 > share.mean * (1 - share.mean) + 0.06:  # the rest is rounding
                 assert paper.unreliable(algo, task, "safety_probability"), (algo, task)
+
+
+def test_safe_rewards_are_products() -> None:
+    """What `paper.PRODUCT` says; by the definition both would differ in most cells."""
+    cells = [cell for row in paper.main().values() for cell in row.values()]
+    pairs = [(c["safe_reward"].mean, c["reward"].mean * c["safety_probability"].mean) for c in cells]
+    assert len(pairs) == 96
+    assert sum(abs(a - b) <= 0.05 * max(abs(a), abs(b)) for a, b in pairs) == 74
+    ratios = sorted(a / b for a, b in pairs if b)
+    assert ratios[len(ratios) // 2] == pytest.approx(1, abs=0.005)
