@@ -65,6 +65,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("growing", 8 * 3),
         ("batches", 2 * 2 + 5 * 2 * 2),
         ("large_batches", 8 * 3),
+        ("cpo_hopper", 2 * 2),
     ],
 )
 def test_the_plans_have_their_runs(name: str, count: int) -> None:
