@@ -30,7 +30,11 @@ ACROSS = 4
 
 
 def safety_planes(runs: Runs) -> Figure:
-    """For each task the plane of safety and safe reward: every method, and hollow where the paper has it."""
+    """For each task the plane of safety and safe reward: every method, and hollow where the paper has it.
+
+    Beside the paper's points ours stand with what these are, reward times safety probability (see `paper.PRODUCT`), and
+    a bar below each has its safe reward.
+    """
     if not runs.tasks:
         raise Missing("no runs")
     columns = min(ACROSS, len(runs.tasks))
@@ -39,27 +43,39 @@ def safety_planes(runs: Runs) -> Figure:
     cells = [axes for row in grid(figure, rows, columns) for axes in row]
     names, shown = paper.tasks(), rivals(runs)
     for axes, task in zip(cells, runs.tasks, strict=False):
+        beside = any(_printed(task, variant) for variant in shown)
+        metric = paper.PRODUCT if beside else "safe_reward"
         for variant in shown:
-            _standing(axes, runs, task, variant)
-        tidy(axes, names.get(task, task), x=paper.TITLES["safety_probability"], y=paper.TITLES["safe_reward"])
+            _standing(axes, runs, task, variant, metric)
+        tidy(axes, names.get(task, task), x=paper.TITLES["safety_probability"], y=paper.TITLES[metric])
         axes.set_xlim(-0.03, 1.03)
         axes.axhline(0, color=FAINT, linewidth=0.8)
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
-    figure.suptitle("Further right violates less, higher earns more without a violation", fontsize=12)
+    compared = any(_printed(task, variant) for task in runs.tasks for variant in shown)
+    what = "; bars: by definition, without what unsafe episodes earn" if compared else " without a violation"
+    figure.suptitle(f"Further right violates less, higher earns more{what}", fontsize=12)
     legend(figure, *cells, columns=columns)
     return figure
 
 
-def _standing(axes: Axes, runs: Runs, task: str, variant: Variant) -> None:
-    style, metrics = look(variant), ("safety_probability", "safe_reward")
+def _printed(task: str, variant: Variant) -> dict[str, paper.PrintedCell] | None:
+    """What the paper has of a method, which ran as it did there."""
+    return paper.main().get(variant.algo, {}).get(task) if variant.plain else None
+
+
+def _standing(axes: Axes, runs: Runs, task: str, variant: Variant, metric: str) -> None:
+    style = look(variant)
     if runs.of(task, variant):
-        (x, dx), (y, dy) = (_point(runs, task, variant, metric) for metric in metrics)
+        (x, dx), (y, dy) = (_point(runs, task, variant, name) for name in ("safety_probability", metric))
+        if metric == paper.PRODUCT:
+            by_definition, _ = _point(runs, task, variant, "safe_reward")
+            axes.plot([x, x], [y, by_definition], ":", color=style.colour, linewidth=1.0, zorder=2)
+            axes.plot(x, by_definition, "_", color=style.colour, markersize=10, markeredgewidth=1.6, zorder=4)
         bars: dict[str, Any] = {"ecolor": style.colour, "elinewidth": 0.9, "color": style.colour, "markersize": 7}
         axes.errorbar(x, y, dy, dx, fmt=style.marker, label=literal(variant.title), zorder=4, **bars)
-    printed = paper.main().get(variant.algo, {}).get(task)
-    if printed and variant.plain:
-        x, y = (printed[metric].mean for metric in metrics)
+    if printed := _printed(task, variant):
+        x, y = (printed[name].mean for name in ("safety_probability", "safe_reward"))
         hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": style.colour, "markersize": 7}
         axes.plot(x, y, style.marker, label=literal(f"{variant.title}, the paper's"), zorder=3, **hollow)
 

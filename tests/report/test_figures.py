@@ -126,5 +126,15 @@ def test_a_plane_for_each_task_has_every_method_and_the_papers_hollow() -> None:
     hollow = next(line for line in figure.axes[0].lines if line.get_label() == "SB-TRPO, the paper's")
     place = [float(hollow.get_xdata()[0]), float(hollow.get_ydata()[0])]  # type: ignore[index]
     assert place == [printed["safety_probability"].mean, printed["safe_reward"].mean]
+    # Ours are what the paper's are, a product, with a bar at the safe reward; elsewhere they are the safe reward.
+    (bar,) = (line for line in figure.axes[1].lines if line.get_marker() == "_")
+    runs = read_runs(samples.table(ran))
+    safe, product = (runs.pooled(CIRCLE, Variant("cpo"), name) for name in ("safe_reward", paper.PRODUCT))
+    assert safe is not None
+    assert product is not None
+    assert bar.get_ydata() == pytest.approx([safe.mean])  # type: ignore[arg-type]
+    assert figure.axes[1].get_ylabel() == "reward × safety probability"
+    toy = planes.safety_planes(read_runs(samples.table([samples.run(GOAL, "sb-trpo", beta=0.9)])))
+    assert toy.axes[0].get_ylabel() == "safe reward"
     [legend] = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == {label for own in labels for label in own}
