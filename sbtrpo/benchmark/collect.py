@@ -116,10 +116,12 @@ def collect(*roots: str | Path) -> Collected:
                 run = _Run(path, read_run(path))
                 run.config.in_effect()  # its copies of files must be readable, too
             except (ValueError, OSError) as error:
+                if name in runs:
+                    name = unused(root.as_posix(), name, runs)
                 unreadable[name] = f"{name}: {str(error).replace(f'{path}{os.sep}', '')}"
                 states.pop(name, None)
                 continue
-            if name in runs and runs[name].is_copy(run):
+            if name in runs and not run.config.differences(runs[name].config, but=MAY_CHANGE):
                 repeated.append(name)
                 run = max(run, runs[name], key=lambda one: progress(one.path).epoch)
             elif name in runs:
@@ -152,14 +154,6 @@ def collect(*roots: str | Path) -> Collected:
 class _Run:
     path: Path
     config: TrainConfig
-
-    def is_copy(self, other: _Run) -> bool:
-        """Whether both are the same run, be it at different times of its life."""
-        mine, theirs = (
-            {key: value for key, value in {**config.in_effect(), "seed": config.seed}.items() if key not in MAY_CHANGE}
-            for config in (self.config, other.config)
-        )
-        return mine == theirs
 
 
 def _name(path: Path, root: Path) -> str:

@@ -127,10 +127,10 @@ class TrainConfig(RunSettings):
             if not rules[name].operational and self._takes_effect(rules[name].needs)
         }
 
-    def differences(self, before: TrainConfig) -> list[str]:
-        """In words, what shapes this run and not that one, but for their lengths."""
+    def differences(self, before: TrainConfig, but: tuple[str, ...] = ("total_steps",)) -> list[str]:
+        """In words, what shapes this run and not that one, but for what may differ."""
         old, new = ({**config.in_effect(), "seed": config.seed} for config in (before, self))
-        names = [name for name in {**old, **new} if name != "total_steps" and old.get(name) != new.get(name)]
+        names = [name for name in {**old, **new} if name not in but and old.get(name) != new.get(name)]
         return [f"{name} ({old.get(name)!r}, now {new.get(name)!r})" for name in names]
 
     def _start(self) -> str | None:

@@ -12,14 +12,12 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sbtrpo.config.run import Which
 from sbtrpo.envs.view.topdown import (
-    DPI,
     EDGE,
     FAINT,
     GAP,
@@ -32,10 +30,10 @@ from sbtrpo.envs.view.topdown import (
     draw_trail,
     frame,
 )
-from sbtrpo.files import check_writable, naming
 from sbtrpo.media.trajectories import (
     FloorPlan,
     PlayedEpisodes,
+    check_picture,
     course_handles,
     courses,
     draw_course,
@@ -43,6 +41,7 @@ from sbtrpo.media.trajectories import (
     floor_handles,
     floor_limits,
     play_episodes,
+    save_picture,
 )
 from sbtrpo.runs.evaluation import subject
 
@@ -71,20 +70,11 @@ def draw_side_by_side(
         task: where to play; each run's, or the one that its file names, if left out.
     """
     target = Path(out)
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
-    if target.suffix.lower() != ".png":
-        raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
-    check_writable(target)
+    check_picture(target, episodes)
     tried = [subject(run, which, task) for run in runs]
     played = [play_episodes(one.load(None), one.config.task, episodes, seed, deterministic) for one in tried]
     how = "mean action" if deterministic else "sampled actions"
-    figure = side_by_side_figure(played, [f"{one.name}, {how}" for one in tried])
-    FigureCanvasAgg(figure)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with naming(target):
-        figure.savefig(target, dpi=DPI, format="png")
-    return target
+    return save_picture(side_by_side_figure(played, [f"{one.name}, {how}" for one in tried]), target)
 
 
 def median_episode(played: PlayedEpisodes, safe: bool) -> int | None:

@@ -135,17 +135,27 @@ def draw_trajectories(
         which: the last checkpoint, the best one, or that of a given epoch.
         task: where to play; the run's, or the one that the file names, if left out.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be at least 1, got {episodes}")
     beside = Path(run) / "trajectories.png" if Path(run).is_dir() else Path(run).with_suffix(".png")
     target = Path(out) if out is not None else beside
-    if target.suffix.lower() != ".png":
-        raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
-    check_writable(target)
+    check_picture(target, episodes)
     tried = subject(run, which, task)
     played = play_episodes(tried.load(None), tried.config.task, episodes, seed, deterministic)
     how = "mean action" if deterministic else "sampled actions"
     figure = trajectories_figure(played, f"{played.task}: {tried.name}, {how}")
+    return save_picture(figure, target)
+
+
+def check_picture(target: Path, episodes: int) -> None:
+    """Refuse what cannot be drawn, before anything is played."""
+    if episodes < 1:
+        raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if target.suffix.lower() != ".png":
+        raise ValueError(f"the picture is a PNG; let its name end in .png, got {str(target)!r}")
+    check_writable(target)
+
+
+def save_picture(figure: Figure, target: Path) -> Path:
+    """Write a figure as PNG; returns where it is."""
     FigureCanvasAgg(figure)
     target.parent.mkdir(parents=True, exist_ok=True)
     with naming(target):

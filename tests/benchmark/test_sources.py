@@ -107,3 +107,13 @@ def test_tables_whose_runs_have_no_names_are_joined(tmp_path: Path) -> None:
     nameless = read_table(as_table(tmp_path / "a")).drop_columns(["run"])
     write_table(nameless, tmp_path / "b.parquet")
     assert read_sources([tmp_path / "b.parquet", tmp_path / "a.parquet"]).table.num_rows == 4
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_copy_that_cannot_be_read_is_named_and_the_other_counts(order: int, tmp_path: Path) -> None:
+    good, bad = (write_run(tmp_path / place, toy(), ROWS) for place in ("good", "bad"))
+    (bad / "config.toml").write_text("beta = ", encoding="utf-8")
+    found = read_sources([tmp_path / "good", tmp_path / "bad"][::order])
+    assert set(found.table["run"].to_pylist()) == {good.relative_to(tmp_path / "good").as_posix()}
+    assert found.table.num_rows == 2
+    assert len([note for note in found.notes if "config.toml" in note]) == 1
