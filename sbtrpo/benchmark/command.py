@@ -166,7 +166,9 @@ def collect_runs(
     if out.suffix != ".parquet":
         raise ValueError(f"out must end in .parquet, got {out}")
     check_writable(out)
-    collected = read_sources(runs)
+    collected = read_sources(
+        runs, needs=("run", "task", "algo", "seed", "complete", "epochs", "epoch", "steps", *METRICS)
+    )
     write_table(collected.table, out)
     summary = final(collected.table)
     beside = out.with_name(f"{out.stem}-final.csv")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sbtrpo.benchmark.collect import final, read_table, write_table
+from sbtrpo.benchmark.command import collect_runs
 from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.sources import read_sources
 from sbtrpo.cli.app import main
@@ -107,6 +108,8 @@ def test_tables_whose_runs_have_no_names_are_joined(tmp_path: Path) -> None:
     nameless = read_table(as_table(tmp_path / "a")).drop_columns(["run"])
     write_table(nameless, tmp_path / "b.parquet")
     assert read_sources([tmp_path / "b.parquet", tmp_path / "a.parquet"]).table.num_rows == 4
+    with pytest.raises(ValueError, match="b.parquet is no table that `sbtrpo collect` made: it has no column run"):
+        collect_runs([tmp_path / "b.parquet"], tmp_path / "t.parquet")
 
 
 @pytest.mark.parametrize("order", [1, -1])
