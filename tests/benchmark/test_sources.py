@@ -108,7 +108,7 @@ def test_tables_whose_runs_have_no_names_are_joined(tmp_path: Path) -> None:
     nameless = read_table(as_table(tmp_path / "a")).drop_columns(["run"])
     write_table(nameless, tmp_path / "b.parquet")
     assert read_sources([tmp_path / "b.parquet", tmp_path / "a.parquet"]).table.num_rows == 4
-    with pytest.raises(ValueError, match="b.parquet is no table that `sbtrpo collect` made: it has no column run"):
+    with pytest.raises(ValueError, match="is no table that `sbtrpo collect` made: it has no column run"):
         collect_runs([tmp_path / "b.parquet"], tmp_path / "t.parquet")
 
 
