@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-gpu test-extras test-faults test-pythons lint format docs dist bench clean
+.PHONY: help demo test test-slow test-gpu test-extras test-faults test-pythons lint format tables docs dist bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ lint: $(VENV)/.dev ## style, format and types, changing nothing
 format: $(VENV)/.dev ## put the code into its format
 	@$(BIN)/python -m ruff check --fix .
 	@$(BIN)/python -m ruff format .
+
+tables: $(VENV)/.dev ## fill the tables of results into the README and the docs, from results/
+	@$(BIN)/python docs/tables.py $(ARGS)
 
 docs: $(VENV)/.dev ## the documentation as a site in docs/_build; a link that leads nowhere is an error
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build $(ARGS)

@@ -24,7 +24,7 @@ import numpy as np
 
 from sbtrpo.benchmark.columns import FRESH
 from sbtrpo.files import UNFINISHED, move, naming, write_atomically
-from sbtrpo.report import compare, constraints, evaluations, figures, histograms, page, planes, render, tables
+from sbtrpo.report import beside, compare, constraints, evaluations, figures, histograms, page, planes, render, tables
 from sbtrpo.report.canvas import files, slug
 from sbtrpo.report.page import FigureFile, Skipped, VideoFile
 from sbtrpo.report.runs import Runs, Table, as_columns, read_runs
@@ -158,6 +158,7 @@ def _write_tables(runs: Runs, out: Path, report: Report) -> list[render.Table]:
         *([("table of constraints", partial(constraints.constraint_table, runs))] if runs.constraints else []),
         ("table of update times", partial(tables.update_time, runs)),
         ("table of hyperparameters", partial(tables.hyperparameters, runs)),
+        ("table beside the paper", partial(beside.beside, runs)),
         ("comparison by method", partial(compare.summary_table, runs)),
         ("comparison", partial(compare.comparison_table, runs)),
     ):

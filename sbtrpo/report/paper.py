@@ -45,6 +45,8 @@ UPDATE_TIME_NAMES = {"sb-trpo": "SB-TRPO (MC)", "sb-trpo_critic": "SB-TRPO (GAE)
 UPDATE_TIME_TASK = "SafetyPointGoal2-v0"
 MAIN_STEPS = 20_000_000
 """Environment steps of the paper's runs."""
+SEEDS = 5
+"""Of each of the paper's cells."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,105 @@
+"""Our runs beside the paper's SB-TRPO, and the tables of the README and the docs, which are made of these."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sbtrpo.report import paper
+from sbtrpo.report.beside import beside, dominates, glance, number
+from sbtrpo.report.runs import Runs, Variant, read_runs
+from sbtrpo.report.tables import Missing
+from tests.report import samples
+
+GOAL, HOPPER = "SafetyPointGoal2-v0", "SafetyHopperVelocity-v1"
+ROOT = Path(__file__).parents[2]
+GROWING = Variant("sb-trpo_growing")
+
+
+def ends_at(task: str, algo: str, seed: int, reward: float, safety: float, safe_reward: float) -> dict[str, Any]:
+    one = samples.run(task, algo, seed, epochs=3)
+    one |= {"reward": np.full(3, reward), "safety_probability": np.full(3, safety)}
+    return one | {"safe_reward": np.full(3, safe_reward), "cost": np.full(3, 10.0)}
+
+
+def of(*runs: dict[str, Any]) -> Runs:
+    return read_runs(samples.table(runs))
+
+
+def texts(row: Any) -> list[str]:
+    return [cell.plain for cell in row]
+
+
+def test_a_row_has_the_mean_over_seeds_and_the_deviation_between_them() -> None:
+    runs = of(ends_at(GOAL, "sb-trpo_growing", 0, 3.0, 0.8, 1.9), ends_at(GOAL, "sb-trpo_growing", 1000, 4.0, 0.7, 2.1))
+    theirs, ours = beside(runs).rows
+    assert texts(theirs) == ["Point Goal", "paper, SB-TRPO", "5", "1.6 ± 0.5", "", "0.68 ± 0.07", "2.4 ± 0.6", "18 ± 6"]
+    expected = ["2.60 ± 0.28", "2.00 ± 0.14", "0.750 ± 0.071", "3.50 ± 0.71", "10.0 ± 0.0"]
+    assert texts(ours) == ["", "SB-TRPO, growing", "2", *expected]
+    assert ours[1].bold
+
+
+def test_one_seed_has_no_deviation_and_other_names_are_taken() -> None:
+    runs = of(ends_at(GOAL, "sb-trpo_growing", 0, 3.0, 0.8, 1.9))
+    _, ours = beside(runs, {"SB-TRPO, growing": "more and more"}).rows
+    assert texts(ours)[1:5] == ["more and more", "1", "2.40", "1.90"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "safety", "better"), [(3.0, 0.68, True), (3.0, 0.676, True), (3.0, 0.67, False), (1.9, 0.8, False)]
+)
+def test_bold_earns_more_and_is_as_safe(reward: float, safety: float, better: bool) -> None:
+    assert dominates(of(ends_at(GOAL, "sb-trpo_growing", 0, reward, safety, 1.0)), GOAL, GROWING) is better
+
+
+def test_the_published_method_is_never_bold() -> None:
+    assert not dominates(of(ends_at(GOAL, "sb-trpo", 0, 9.0, 1.0, 9.0)), GOAL, Variant("sb-trpo"))
+
+
+def test_at_a_glance_cells_with_fewer_seeds_say_so() -> None:
+    runs = of(
+        ends_at(GOAL, "sb-trpo_growing", 0, 3.0, 0.8, 1.9),
+        ends_at(GOAL, "sb-trpo_growing", 1000, 3.0, 0.8, 1.9),
+        ends_at(HOPPER, "sb-trpo_growing", 0, 1148.0, 0.997, 1145.0),
+    )
+    table = glance(runs)
+    assert list(table.columns) == ["", "paper, SB-TRPO (5 seeds)", "SB-TRPO, growing (2 seeds)"]
+    goal, hopper = table.rows
+    assert texts(goal) == ["Point Goal", "1.6 @ 0.68", "2.40 (1.90) @ 0.80"]
+    assert texts(hopper) == ["Hopper Velocity", "860 @ 1.00", "1,145 (1,145) @ 0.997, 1 seed"]
+
+
+def test_runs_that_are_not_finished_say_how_far_they_are() -> None:
+    runs = of(samples.run(GOAL, "sb-trpo_growing", epochs=30, total_epochs=100))
+    assert beside(runs).rows[1][1].text == "SB-TRPO, growing, 0.6 M steps so far"
+    assert glance(runs).rows[0][2].text.endswith(", 0.6 M steps so far")
+
+
+def test_without_runs_on_the_papers_tasks_there_is_no_such_table() -> None:
+    with pytest.raises(Missing, match="no runs on the paper's tasks"):
+        beside(of(samples.run("MyTask-v0", "sb-trpo")))
+    assert "MyTask-v0" not in paper.tasks()
+
+
+def test_numbers_have_three_digits() -> None:
+    assert [number(value) for value in (0.0, -0.0123, 99.46, 20_000.0)] == ["0.00", "-0.012", "99.5", "20,000"]
+
+
+def test_the_tables_of_the_readme_and_the_docs_are_as_the_collected_runs_have_them() -> None:
+    """Otherwise: python docs/tables.py."""
+    done = subprocess.run([sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_page_without_a_place_for_its_table_is_an_error() -> None:
+    filled = runpy.run_path(str(ROOT / "docs" / "tables.py"))["filled"]
+    page = "a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n"
+    assert filled(page, "x", "| new |") == page.replace("old", "| new |")
+    with pytest.raises(ValueError, match="0 places for the table y"):
+        filled(page, "y", "| new |")
