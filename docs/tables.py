@@ -1,7 +1,8 @@
 """Fills the tables of results into the README and these pages, from the collected runs under `results/`.
 
-`python docs/tables.py` writes them, `python docs/tables.py --check` only says whether they are as the runs have them.
-In a page a table stands between two lines, `<!-- table NAME -->` and `<!-- end of table -->`.
+`python docs/tables.py` writes them and the README's picture, `python docs/tables.py --check` only says whether the
+tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
+`<!-- end of table -->`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from sbtrpo.benchmark.collect import joined, read_table
-from sbtrpo.report.beside import beside, glance
-from sbtrpo.report.render import Table, markdown
-from sbtrpo.report.runs import Runs, read_runs
+from sbtrpo.report import paper
+from sbtrpo.report.beside import beside, glance, number
+from sbtrpo.report.canvas import files
+from sbtrpo.report.planes import safety_planes
+from sbtrpo.report.render import Cell, Table, markdown
+from sbtrpo.report.runs import Run, Runs, read_runs
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
+PICTURE = ROOT / "docs" / "images" / "safety_planes.png"
+EPOCHS = 50
+"""To a row of `stalls`."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +43,57 @@ class Block:
 
     def text(self) -> str:
         """The rows as Markdown, without title and caption: the page says what it is."""
-        runs = read_runs(joined([read_table(RESULTS / f"{source}.parquet") for source in self.sources]))
-        lines = markdown(self.make(runs)).splitlines()
+        lines = markdown(self.make(runs_of(self.sources))).splitlines()
         return "\n".join(line for line in lines if line.startswith("|"))
+
+
+def runs_of(sources: Sequence[str]) -> Runs:
+    """The collected runs of these plans together."""
+    return read_runs(joined([read_table(RESULTS / f"{source}.parquet") for source in sources]))
+
+
+def by_name(make: Callable[[Runs], Table], runs: Runs) -> Table:
+    """A table of tasks with the paper's names of them, each once."""
+    table, rows, last = make(runs), [], ""
+    for task, *cells in table.rows:
+        rows.append([Cell("" if task.text == last else paper.tasks()[task.text]), *cells])
+        last = task.text
+    return replace(table, columns=["", *table.columns[1:]], rows=rows)
+
+
+def stalls(runs: Runs) -> Table:
+    """Reward, safety and the share of updates that were rejected, of every run by its epochs."""
+    found = sorted(runs.usual, key=lambda run: (run.seed, not run.variant.plain))
+    last = max(len(run.columns["epoch"]) for run in found)
+    rows = []
+    for first in range(0, last, EPOCHS):
+        row = [Cell(f"{first + 1} to {min(first + EPOCHS, last)}")]
+        for run in found:
+            row += _stretch(run, slice(first, first + EPOCHS))
+        rows.append(row)
+    columns = ["epochs"]
+    for run in found:
+        title = "as published" if run.variant.plain else "corrected"
+        columns += [f"{title}, seed {run.seed}: reward", "safety prob.", "rejected"]
+    return Table("stalls", "Updates that were rejected", columns, rows)
+
+
+def _stretch(run: Run, epochs: slice) -> list[Cell]:
+    reward, safety, step = (run.column(name)[epochs] for name in ("reward", "safety_probability", "accepted_step"))
+    if not len(reward):
+        return [Cell()] * 3
+    rejected = np.mean(step == 0)
+    texts = (number(reward.mean()), f"{safety.mean():.2f}", f"{rejected:.0%}".replace("%", " %"))
+    return [Cell(text, value=0) for text in texts]
 
 
 NAMES = {"SB-TRPO": "as published, here", "SB-TRPO, annealed": "400 worlds", "SB-TRPO, growing": "growing"}
 LONG = ("published", "large_batches", "growing")
 BLOCKS = (
-    Block("README.md", "glance", partial(glance, names=NAMES), LONG),
-    Block("docs/batches.md", "beside", partial(beside, names=NAMES), LONG),
+    Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
+    Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), LONG),
+    Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ["published"]),
+    Block("docs/results.md", "cpo", stalls, ["cpo_hopper"]),
 )
 
 
@@ -69,8 +119,11 @@ def main() -> int:
         if after != before:
             stale.append(f"{block.page}: {block.name}")
             if not check:
-                path.write_text(after, encoding="utf-8")
-    print("\n".join(stale) or "all tables are as the runs have them")
+                path.write_text(after, encoding="utf-8", newline="\n")
+    if not check:
+        PICTURE.write_bytes(files(partial(safety_planes, runs_of(LONG)))["png"])
+    what = "not as the runs have it, `make tables` mends that" if check else "filled"
+    print("\n".join(f"{one}: {what}" for one in stale) or "all tables are as the runs have them")
     return int(check and bool(stale))
 
 

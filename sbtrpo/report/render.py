@@ -198,7 +198,7 @@ def latex(table: Table) -> str:
 
 def _latex_cell(cell: Cell) -> str:
     if cell.std:
-        text = rf"{cell.text}\pm{cell.std}"
+        text = rf"{cell.text}\pm{cell.std}".replace(",", "{,}")  # a bare comma sets a space behind it
         text = rf"\mathit{{{text}}}" if cell.italic else text
         text = rf"\boldsymbol{{{text}}}" if cell.bold else text
         text = f"${text}$"

@@ -28,6 +28,7 @@ from sbtrpo.errors import sentence
 from sbtrpo.report import paper
 from sbtrpo.report.variants import (
     NAMED,
+    NEVER_APART,
     Variant,
     method_title,
     not_default,
@@ -353,8 +354,9 @@ def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, 
     shared = {
         group: {
             name: value
-            for name, value in settings[0].items()
-            if not stands_out(name, *group) and all(name in other and other[name] == value for other in settings)
+            for name, value in {key: value for one in settings for key, value in one.items()}.items()
+            if name in NEVER_APART
+            or (not stands_out(name, *group) and all(name in other and other[name] == value for other in settings))
         }
         for group, settings in groups.items()
     }

@@ -15,6 +15,8 @@ from sbtrpo.report import paper
 
 NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", VERSION)
 """Settings that make a variant even if all runs of a method share them."""
+NEVER_APART = ("grow_by",)
+"""Settings that make no variant even if runs of a method differ in them: they learn from as many episodes."""
 NOT_SETTINGS = {"task", "algo", "seed", "total_steps"}
 _ALSO_METRICS = {"cg_iterations", "line_search_tries", "learning_rate", "penalty"}
 """Names that metrics.csv has, too: a column of such a name is a metric."""
