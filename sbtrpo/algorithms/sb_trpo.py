@@ -43,6 +43,9 @@ class SBTRPOSettings(TrustRegionSettings):
     each constraint."""
     solver: Literal["convex", "exact"] = "convex"
     """convex: the paper's combination of both steps; exact: the best reward step of the same cost decrease."""
+    cost_to_go: Literal["sum", "first-hit"] = "sum"
+    """What the cost of an action is: sum: all discounted costs that follow, as published; first-hit: γ to the power of
+    the steps until the next violation, whatever it costs, which is nearer to the probability of violating."""
     advantage: Advantage = "mc"
     cg_iterations: int = 50
     cg_damping: float = 0.02
@@ -56,6 +59,11 @@ class SBTRPOSettings(TrustRegionSettings):
     def share(self) -> float:
         """β of a single constraint."""
         return for_each("beta", self.beta, 1)[0]
+
+    @property
+    @override
+    def first_hit(self) -> bool:
+        return self.cost_to_go == "first-hit"
 
 
 class SBTRPO(TrustRegionMethod[SBTRPOSettings]):

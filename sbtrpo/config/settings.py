@@ -177,6 +177,11 @@ class MethodSettings:
     )
     """Whether critics judge time-outs on the raw last observation; paper: yes."""
 
+    @property
+    def first_hit(self) -> bool:
+        """Whether costs are estimated by their next violation alone, instead of all that they will add up to."""
+        return False
+
     def heads(self, constraints: int = 1) -> int:
         """How many critics the advantages need, with so many constraints."""
         return {"gae": 1 + constraints, "gae-reward": 1}.get(self.advantage, 0)

@@ -17,7 +17,7 @@ def returns_to_go(x: Tensor, ended: Tensor, gamma: float) -> Tensor:
 
     Args:
         x: (..., T, N) rewards or costs.
-        ended: (T, N) bool, whether the path ends with this step (terminated or truncated).
+        ended: (T, N) or of the shape of x, bool, whether the path ends with this step (terminated or truncated).
         gamma: discount.
 
     >>> returns_to_go(torch.tensor([[1.0], [1.0], [1.0]]), torch.tensor([[False], [True], [False]]), 0.5).T.tolist()
@@ -26,10 +26,38 @@ def returns_to_go(x: Tensor, ended: Tensor, gamma: float) -> Tensor:
     sums = torch.zeros_like(x[..., 0, :], dtype=torch.float64)
     out = torch.empty_like(x)
     keep = gamma * (~ended).to(torch.float64)
-    for t in range(len(ended) - 1, -1, -1):
-        sums = x[..., t, :] + keep[t] * sums
+    for t in range(x.shape[-2] - 1, -1, -1):
+        sums = x[..., t, :] + keep[..., t, :] * sums
         out[..., t, :] = sums
     return out
+
+
+def paths(
+    signals: Tensor, terminated: Tensor, truncated: Tensor, first_hit: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The signals, where each has nothing left, and where the path of each ends: (S, T, N).
+
+    With `first_hit` a cost's path ends with its next violation, which counts 1 whatever it costs: returns to go are γ
+    to the power of the steps until then, and 0 where none follows. Reward, the first signal, stays as it is.
+
+    Args:
+        signals: (S, T, N) reward and costs.
+        terminated: (T, N) bool.
+        truncated: (T, N) bool.
+        first_hit: see above.
+
+    >>> signals = torch.tensor([[[1.0], [1.0], [1.0]], [[0.0], [7.0], [0.0]]])
+    >>> nothing = torch.zeros(3, 1, dtype=torch.bool)
+    >>> x, _, ended = paths(signals, nothing, nothing, first_hit=True)
+    >>> returns_to_go(x, ended, 0.5).squeeze(2).tolist()
+    [[1.75, 1.5, 1.0], [0.5, 1.0, 0.0]]
+    """
+    terminated, ended = terminated.expand_as(signals), (terminated | truncated).expand_as(signals)
+    if not first_hit:
+        return signals, terminated, ended
+    hit = signals > 0
+    hit[0] = False
+    return torch.where(hit, 1.0, signals), terminated | hit, ended | hit
 
 
 def gae(
@@ -42,8 +70,8 @@ def gae(
         values: (..., T, N) critic at the observations acted on.
         next_values: (..., T, N) critic at what followed: within a path the next observation, at its end the last one
             (time-out, or cut of the rollout).
-        terminated: (T, N) bool; nothing follows.
-        ended: (T, N) bool, whether the path ends with this step (terminated or truncated).
+        terminated: (T, N) or of the shape of x, bool; nothing follows.
+        ended: the same, whether the path ends with this step (terminated or truncated).
         gamma: discount.
         lam: GAE's lambda.
     """

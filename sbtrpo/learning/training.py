@@ -27,7 +27,7 @@ from sbtrpo.envs.constraints import make_constraints
 from sbtrpo.envs.engines import within_memory
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import UserError, where_raised
-from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, returns_to_go
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
 from sbtrpo.learning.callbacks import Callback, added_numbers, check_callbacks, check_names
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.display import Display
@@ -245,7 +245,7 @@ class Trainer:
 
     def _advantages(self, rollout: Rollout) -> Advantages:
         settings, gamma = self.config.method, self.config.gamma
-        signals, ended = rollout.signals, rollout.terminated | rollout.truncated
+        signals, terminated, ended = paths(rollout.signals, rollout.terminated, rollout.truncated, settings.first_hit)
         assert len(signals) == 1 + len(self.constraints.names)
         returns = returns_to_go(signals, ended, gamma)
         estimates = returns.clone()
@@ -258,9 +258,9 @@ class Trainer:
         targets = None
         if self.critics is not None:
             values, next_values = self._values(rollout, self.critics)
-            judged, terminated = signals[: len(values)], rollout.terminated
-            targets = values + gae(judged, values, next_values, terminated, ended, gamma, settings.gae_lambda)
-            estimates[: len(values)] = targets - values
+            k, lam = len(values), settings.gae_lambda
+            targets = values + gae(signals[:k], values, next_values, terminated[:k], ended[:k], gamma, lam)
+            estimates[:k] = targets - values
         return Advantages(estimates, targets)
 
     @torch.no_grad()

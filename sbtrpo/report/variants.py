@@ -28,6 +28,7 @@ _PHRASES = {
     "advantage": "{} advantage",
     "solver": "{} solver",
     "fidelity": "{}",
+    "cost_to_go": "{} costs",
 }
 _CONSTRAINTS = {("sum",): "total cost", ("each",): "each constraint"}
 

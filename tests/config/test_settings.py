@@ -32,6 +32,7 @@ def another(item: Declared, value: Any) -> Any:
             "gae",
             "mc",
             "exact",
+            "first-hit",
             "sum_over_dims",
             "apart",
             "cpu",

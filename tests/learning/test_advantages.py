@@ -6,7 +6,7 @@ from torch import Tensor
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
-from sbtrpo.learning.advantages import baseline_features, centre, fit_baseline, gae, returns_to_go, standardise
+from sbtrpo.learning.advantages import baseline_features, centre, fit_baseline, gae, paths, returns_to_go, standardise
 from sbtrpo.learning.rollout import Collector
 from sbtrpo.learning.training import Trainer
 from sbtrpo.nets.policy import Policy
@@ -186,3 +186,63 @@ def test_value_targets_of_the_trainer_are_those_of_a_plain_loop(task: str, raw: 
                     expected += [a + b for a, b in zip(advantages, v, strict=True)]
                     begin = t + 1
             assert targets[head, :, world].tolist() == pytest.approx(expected, abs=1e-4)
+
+
+# ---- violations instead of costs -----------------------------------------------------------------------------------
+
+
+def first_hits(costs: list[float], ends: list[bool], gamma: float) -> list[float]:
+    """γ to the power of the steps until the next cost of the same path, by a plain loop."""
+    found = []
+    for t in range(len(costs)):
+        value = 0.0
+        for k in range(t, len(costs)):
+            if costs[k] > 0:
+                value = gamma ** (k - t)
+                break
+            if ends[k]:
+                break
+        found.append(value)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_first_hits_are_the_discounted_steps_to_the_next_violation(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    reward = torch.randn(40, 3, generator=rng)
+    costs = torch.rand(2, 40, 3, generator=rng) * 5 * (torch.rand(2, 40, 3, generator=rng) < 0.15)
+    terminated, truncated = (torch.rand(40, 3, generator=rng) < 0.1 for _ in range(2))
+    x, _, ended = paths(torch.stack([reward, *costs]), terminated, truncated, first_hit=True)
+    found = returns_to_go(x, ended, 0.9)
+    over = terminated | truncated
+    torch.testing.assert_close(found[0], returns_to_go(reward, over, 0.9))
+    for cost, returns in zip(costs, found[1:], strict=True):
+        for world in range(3):
+            expected = first_hits(cost[:, world].tolist(), over[:, world].tolist(), 0.9)
+            assert returns[:, world].tolist() == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_violation_of_any_size_counts_the_same() -> None:
+    nothing = torch.zeros(4, 1, dtype=torch.bool)
+    costs = [torch.tensor([[0.0], [0.0], [size], [0.0]]) for size in (0.01, 1.0, 80.0)]
+    small, usual, large = (paths(torch.stack([cost, cost]), nothing, nothing, True)[0][1] for cost in costs)
+    assert torch.equal(small, usual)
+    assert torch.equal(usual, large)
+
+
+def test_a_critic_of_violations_sees_nothing_behind_one() -> None:
+    """With critics that know the chance of a violation, advantages at a violation are what was not expected."""
+    cost = torch.tensor([[0.0], [3.0], [0.0]])
+    nothing = torch.zeros(3, 1, dtype=torch.bool)
+    x, terminated, ended = paths(torch.stack([cost, cost]), nothing, nothing, first_hit=True)
+    values, following = torch.full((2, 3, 1), 0.25), torch.full((2, 3, 1), 0.5)
+    found = gae(x, values, following, terminated, ended, 0.9, 0.0)[1, :, 0].tolist()
+    assert found == pytest.approx([0.9 * 0.5 - 0.25, 1 - 0.25, 0.9 * 0.5 - 0.25])
+
+
+def test_without_it_signals_and_ends_are_as_they_were() -> None:
+    signals = torch.rand(2, 5, 1)
+    x, terminated, ended = paths(signals, flags(1), flags(2))
+    assert x is signals
+    assert torch.equal(terminated, flags(1).expand(2, 5, 1))
+    assert torch.equal(ended, flags(1, 2).expand(2, 5, 1))

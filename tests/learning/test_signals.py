@@ -181,3 +181,20 @@ def test_each_cost_of_a_task_can_be_a_constraint(algo: str) -> None:
         assert epoch.row[f"cost_{name}"] == pytest.approx(noted(costs, 4))
         assert epoch.row[f"safety_{name}"] == pytest.approx(noted(costs == 0, 4))
     assert sum(epoch.row[f"cost_{name}"] for name in names) >= epoch.row["cost"] > 0
+
+
+@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae"])
+def test_first_hits_are_what_sb_trpo_learns_from(two: None, advantage: str) -> None:
+    """Each constraint by its own next violation; reward, and what the row tells of costs, stay as they are."""
+    plain, hits = (toy("sb-trpo", advantage=advantage, cost_to_go=kind) for kind in ("sum", "first-hit"))
+    rollouts = [trainer.collector.collect(STEPS) for trainer in (plain, hits)]
+    sums, chances = (
+        trainer._advantages(rollout).estimates for trainer, rollout in zip((plain, hits), rollouts, strict=True)
+    )
+    assert torch.equal(sums[0], chances[0])
+    if advantage != "gae":  # the baseline is not fitted yet
+        assert float(chances[1:].max()) == 1.0 < float(sums[1:].max())
+        assert torch.equal(chances[1:] == 1, rollouts[0].signals[1:] > 0)
+    rows = [trainer.learn(rollout, 1.0).row for trainer, rollout in zip((plain, hits), rollouts, strict=True)]
+    assert rows[0]["cost"] == rows[1]["cost"]
+    assert rows[0]["gradient_norm_walls"] != rows[1]["gradient_norm_walls"]
