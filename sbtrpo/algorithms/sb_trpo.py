@@ -164,6 +164,21 @@ class SBTRPOGrowing(SBTRPO):
 
 
 @dataclass(frozen=True)
+class HitsSettings(SBTRPOSettings):
+    """With violations in the place of costs."""
+
+    cost_to_go: Literal["sum", "first-hit"] = "first-hit"
+
+
+class SBTRPOHits(SBTRPOGrowing):
+    """SB-TRPO, growing, that lowers the chance of a violation instead of the sum of costs."""
+
+    title = "SB-TRPO, first hits"
+    summary = "SB-TRPO, growing, that learns from how soon the next violation comes, whatever it costs"
+    Settings = HitsSettings
+
+
+@dataclass(frozen=True)
 class Direction:
     """A step and how it came about."""
 

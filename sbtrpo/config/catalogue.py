@@ -33,6 +33,7 @@ BUILT_IN = {
     "sb-trpo_annealed": "sb_trpo:SBTRPOAnnealed",
     "sb-trpo_paced": "sb_trpo:SBTRPOPaced",
     "sb-trpo_growing": "sb_trpo:SBTRPOGrowing",
+    "sb-trpo_hits": "sb_trpo:SBTRPOHits",
     "ppo_lag": "ppo_lag:PPOLag",
     "trpo_lag": "trpo_lag:TRPOLag",
     "cpo": "cpo:CPO",

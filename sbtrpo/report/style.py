@@ -9,7 +9,7 @@ from sbtrpo.benchmark.columns import VERSION
 from sbtrpo.report.variants import Variant
 
 VERMILLION, ORANGE, SKY, GREEN = "#D55E00", "#E69F00", "#56B4E9", "#009E73"
-BLUE, PURPLE, GREY, BROWN = "#0072B2", "#CC79A7", "#7F7F7F", "#8C564B"
+BLUE, PURPLE, GREY, BROWN, VIOLET = "#0072B2", "#CC79A7", "#7F7F7F", "#8C564B", "#7B3FA0"
 WINE, OLIVE, INDIGO = "#882255", "#999933", "#332288"
 """Of methods that are not this package's. From Paul Tol's muted scheme, which colour-blind readers can read, too."""
 
@@ -53,6 +53,7 @@ LOOKS = {
     "sb-trpo_annealed": Look(BROWN),
     "sb-trpo_paced": Look(BROWN, DASHED),
     "sb-trpo_growing": Look(BROWN, DOTTED),
+    "sb-trpo_hits": Look(VIOLET),
 }
 
 

@@ -19,7 +19,7 @@ from tests.algorithms.samples import everything, make, make_batch, make_policy, 
 
 LAGRANGIAN = ["ppo_lag", "trpo_lag", "cup", "cppo_pid", "focops", "rcpo"]
 YARDSTICKS = ["trpo", "ppo"]
-SB_TRPO = ["sb-trpo", "sb-trpo_rcritic", "sb-trpo_critic", "sb-trpo_annealed", "sb-trpo_paced", "sb-trpo_growing"]
+SB_TRPO = ["sb-trpo", *(f"sb-trpo_{name}" for name in ("rcritic", "critic", "annealed", "paced", "growing", "hits"))]
 SEVERAL = [*SB_TRPO, *LAGRANGIAN, *YARDSTICKS]
 NAMES = ("walls", "speed", "heat")
 BRIEF: dict[str, Any] = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}

@@ -16,7 +16,10 @@ from sbtrpo.learning import training
 from sbtrpo.runs.folder import RunFolder
 
 OF_THE_COMMAND = {"config", "help", "env-kwargs", "num-seeds", "out", "quiet", "no-quiet", "wandb", "no-wandb"}
-HAVE_BETA = "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced and sb-trpo_growing have it"
+HAVE_BETA = (
+    "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced, sb-trpo_growing"
+    " and sb-trpo_hits have it"
+)
 
 
 def flags_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> set[str]:

@@ -33,6 +33,7 @@ def another(item: Declared, value: Any) -> Any:
             "mc",
             "exact",
             "first-hit",
+            "sum",
             "sum_over_dims",
             "apart",
             "cpu",
@@ -168,8 +169,8 @@ def test_families_differ_in_what_they_have() -> None:
         ({"fidelity": None}, "fidelity must be one of paper, corrected, got None"),
         (
             {"algo": "cpo", "beta": 0.5},
-            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced"
-            " and sb-trpo_growing have it",
+            "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced,"
+            " sb-trpo_growing and sb-trpo_hits have it",
         ),
         ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
         ({"init_which": -1}, "init_which must be at least 0, got -1"),
