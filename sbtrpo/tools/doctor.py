@@ -120,7 +120,8 @@ def _versions() -> Iterator[Finding]:
         if not _installed(package):
             yield Finding(package, "not installed", "missing", f"pip install {package}")
         elif package in _PACKAGES:
-            yield Finding(package, VERSION if package == "sbtrpo" else importlib.metadata.version(package))
+            known = {"sbtrpo": VERSION, "torch": torch.__version__}  # torch's own tells its build, as +cpu, too
+            yield Finding(package, known.get(package) or importlib.metadata.version(package))
 
 
 def _cores() -> Iterator[Finding]:
