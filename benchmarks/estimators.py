@@ -34,7 +34,7 @@ from torch import Tensor
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, solve, to_boundary
 from sbtrpo.config.file import read_config
-from sbtrpo.learning.advantages import baseline_features, fit_baseline, normalise, returns_to_go
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, normalise, paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.evaluation import load_policy
@@ -64,12 +64,8 @@ def less_baseline(estimate: Tensor, rollout: Rollout) -> Tensor:
 
 def first_hit(rollout: Rollout, gamma: float) -> Tensor:
     """γ to the power of the steps until the first cost."""
-    cost, over = rollout.cost.double(), ended(rollout)
-    value, out = torch.zeros_like(cost[0]), torch.empty_like(cost)
-    for t in range(len(cost) - 1, -1, -1):
-        value = torch.where(cost[t] > 0, 1.0, gamma * value * ~over[t])
-        out[t] = value
-    return out
+    x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit=True)
+    return returns_to_go(x[1], over[1], gamma)
 
 
 ESTIMATORS: dict[str, Estimator] = {

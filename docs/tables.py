@@ -8,9 +8,10 @@ tables are as the runs have them. In a page a table stands between two lines, `<
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,7 @@ class Block:
     page: str
     name: str
     make: Callable[[Runs], Table]
-    sources: Sequence[str]
+    sources: tuple[str, ...]
 
     def text(self) -> str:
         """The rows as Markdown, without title and caption: the page says what it is."""
@@ -47,7 +48,8 @@ class Block:
         return "\n".join(line for line in lines if line.startswith("|"))
 
 
-def runs_of(sources: Sequence[str]) -> Runs:
+@functools.cache
+def runs_of(sources: tuple[str, ...]) -> Runs:
     """The collected runs of these plans together."""
     return read_runs(joined([read_table(RESULTS / f"{source}.parquet") for source in sources]))
 
@@ -92,8 +94,8 @@ LONG = ("published", "large_batches", "growing")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), LONG),
-    Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ["published"]),
-    Block("docs/results.md", "cpo", stalls, ["cpo_hopper"]),
+    Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
+    Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 
 
