@@ -23,6 +23,7 @@ import csv
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from torch import Tensor
 from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, solve, to_boundary
 from sbtrpo.config.file import read_config
-from sbtrpo.learning.advantages import baseline_features, fit_baseline, normalise, paths, returns_to_go
+from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Trainer
 from sbtrpo.runs.evaluation import load_policy
@@ -50,6 +51,10 @@ def ended(rollout: Rollout) -> Tensor:
 
 def to_go(signal: Tensor, rollout: Rollout, gamma: float) -> Tensor:
     return returns_to_go(signal.double(), ended(rollout), gamma)
+
+
+def to_go_of_cost(rollout: Rollout, gamma: float) -> Tensor:
+    return to_go(rollout.cost, rollout, gamma)
 
 
 def less_baseline(estimate: Tensor, rollout: Rollout) -> Tensor:
@@ -69,7 +74,7 @@ def first_hit(rollout: Rollout, gamma: float) -> Tensor:
 
 
 ESTIMATORS: dict[str, Estimator] = {
-    "mc": lambda r, gamma: to_go(r.cost, r, gamma),
+    "mc": to_go_of_cost,
     "mc, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, gamma), r),
     "gamma 0.995": lambda r, gamma: to_go(r.cost, r, 0.995),
     "gamma 0.995, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, 0.995), r),
@@ -91,9 +96,9 @@ def _beginnings(rollout: Rollout) -> Tensor:
     return (costly & ~before).double()
 
 
-def learn_critic(past: Rollout, gamma: float, updates: int) -> Critic:
-    """A network that tells the discounted cost to go from what is observed and the time that has passed."""
-    inputs, targets = _seen(past).flatten(0, 1), to_go(past.cost, past, gamma).float().flatten()
+def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
+    """A network that tells what is to come from what is observed and the time that has passed."""
+    inputs, targets = _seen(past).flatten(0, 1), estimate.float().flatten()
     scale = targets.std().clamp(min=1e-6)
     sizes = [inputs.shape[1], 128, 128]
     layers = [part for a, b in itertools.pairwise(sizes) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())]
@@ -115,18 +120,13 @@ def _seen(rollout: Rollout) -> Tensor:
     return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
 
 
-def with_critic(critic: Critic, decay: float) -> Estimator:
+def with_critic(critic: Critic, decay: float, first_hit: bool = False) -> Estimator:
     """Generalised advantages, episodes that end where their time does having nothing to come."""
 
     def estimate(rollout: Rollout, gamma: float) -> Tensor:
-        value, over, cost = critic(rollout), ended(rollout), rollout.cost.double()
-        after = torch.cat([value[1:], value[-1:]]) * ~over
-        delta = cost + gamma * after - value
-        out, sum_ = torch.empty_like(delta), torch.zeros_like(delta[0])
-        for t in range(len(delta) - 1, -1, -1):
-            sum_ = delta[t] + gamma * decay * sum_ * ~over[t]
-            out[t] = sum_
-        return out
+        value = critic(rollout)
+        x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit)
+        return gae(x[1], value, torch.cat([value[1:], value[-1:]]), over[1], over[1], gamma, decay)
 
     return estimate
 
@@ -150,10 +150,16 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
     makers, past, others = order[: count // 4], order[count // 4 : count // 2], picked(rollout, order[count // 2 :])
-    critic = learn_critic(picked(rollout, past), gamma, args.updates)
-    critics = {f"critic, lambda {decay}": with_critic(critic, decay) for decay in (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)}
-    explained = 1 - (to_go(others.cost, others, gamma) - critic(others)).var() / to_go(others.cost, others, gamma).var()
-    yield {"explained_by_critic": round(float(explained), 3)}
+    critics: dict[str, Estimator] = {}
+    for kind, target in (("critic", to_go_of_cost), ("first hit, critic", first_hit)):
+        known = picked(rollout, past)
+        critic = learn_critic(known, target(known, gamma), args.updates)
+        decays = {
+            f"{kind}, lambda {d}": with_critic(critic, d, kind != "critic") for d in (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
+        }
+        critics |= decays
+        explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
+        yield {f"explained by {kind}": round(float(explained), 3)}
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
     fair.append(less_baseline(first_hit(others, gamma), others))
     region = region_of(trainer, others, torch.stack(fair))
@@ -163,6 +169,8 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     for size in args.subsets:
         subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
         for name, estimator in (ESTIMATORS | critics).items() if subsets else ():
+            if args.only and not re.search(args.only, name):
+                continue
             found = []
             for worlds in subsets:
                 own = picked(rollout, worlds)
@@ -175,7 +183,7 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 holds = float(g_c @ step)
                 found.append([holds, float(g_h @ step), float(g_r @ step), holds / promised if promised else math.nan])
             cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
-            error = float(cost.std() / math.sqrt(len(found))) if len(found) > 1 else math.nan
+            error, hit_error = (float(x.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan for x in (cost, hit))
             yield {
                 "estimator": name,
                 "worlds": size,
@@ -183,6 +191,7 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 "cost": round(float(cost.mean()), 6),
                 "error": round(error, 6),
                 "hit": round(float(hit.mean()), 6),
+                "hit_error": round(hit_error, 6),
                 "reward": round(float(reward.mean()), 6),
                 "share": round(float(share.mean()), 3) if name.startswith("mc") else None,
             }
@@ -260,6 +269,7 @@ def main() -> None:
     parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
     parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
     parser.add_argument("--updates", type=int, default=3000, help="of the critic")
+    parser.add_argument("--only", default="", help="a pattern that names of estimators have")
     parser.add_argument("--kl", type=float, default=0.01)
     parser.add_argument("--table", type=Path, help="a CSV file for the rows")
     parser.add_argument("--draw", type=Path, help="make a picture of the table instead")

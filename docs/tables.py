@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,8 @@ RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
 PICTURE = ROOT / "docs" / "images" / "safety_planes.png"
 EPOCHS = 50
 """To a row of `stalls`."""
+STRETCHES = (0, 4, 12, 20)
+"""Millions of steps between which `holding` takes its means."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,36 @@ def _stretch(run: Run, epochs: slice) -> list[Cell]:
     return [Cell(text, value=0) for text in texts]
 
 
+def holding(runs: Runs) -> Table:
+    """How much of an update's promise from half of its worlds holds in the other half, by stretches of the runs."""
+    marks = [f"{a} to {b} M" for a, b in itertools.pairwise(STRETCHES)]
+    rows = []
+    for task, variant in itertools.product(runs.tasks, runs.variants):
+        found = runs.of(task, variant)
+        if found:
+            shares = [cell for metric in ("holds_r", "holds_c") for cell in _shares_of(found, metric)]
+            rows.append([Cell(task), Cell(NAMES[variant.title]), *shares])
+    columns = ["task", "method", *(f"{signal}: {mark}" for signal in ("reward", "cost") for mark in marks)]
+    return Table("holding", "What holds in other worlds", columns, rows)
+
+
+def _shares_of(found: Sequence[Run], metric: str) -> list[Cell]:
+    steps = np.concatenate([run.column("steps") for run in found]) / 1e6
+    values = np.concatenate([run.column(metric) for run in found])
+    cells = []
+    for first, last in itertools.pairwise(STRETCHES):
+        own = values[(first < steps) & (steps <= last) & np.isfinite(values)]
+        error = own.std(ddof=1) / np.sqrt(len(own)) if len(own) > 1 else np.nan
+        cells.append(Cell(f"{own.mean():z.2f} ± {error:.2f}", value=0) if np.isfinite(error) else Cell())
+    return cells
+
+
 NAMES = {"SB-TRPO": "as published, here", "SB-TRPO, annealed": "400 worlds", "SB-TRPO, growing": "growing"}
 LONG = ("published", "large_batches", "growing")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), LONG),
+    Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )

@@ -79,8 +79,8 @@ def _finish(axes: Axes, metric: str, longest: float, lowest: bool) -> None:
 def what_holds(runs: Runs, task: str) -> Figure:
     """How much of what updates promise from half of the worlds holds in the others, for reward and for each cost.
 
-    Trailing means over ten measurements, as mean over seeds with a band of one deviation. Variants of a method go from
-    pale to the method's colour.
+    Trailing means over a tenth of a run's measurements, as mean over seeds with a band of one deviation. Variants of a
+    method go from pale to the method's colour.
     """
     metrics = {m: title for m, title in runs.holding.items() if any(r.has(m) for r in runs.usual if r.task == task)}
     variants = [v for v in runs.variants if any(run.has(m) for run in runs.of(task, v) for m in metrics)]

@@ -55,7 +55,7 @@ LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""
 IDENTITY = "run"
 MEASUREMENTS = 10
-"""Over so many the trailing mean of what is not measured in every epoch is taken."""
+"""Over one in so many of a run's measurements the trailing mean of what is not measured in every epoch is taken."""
 NOT_DEFAULT = "not the default: "
 """How notes on settings begin."""
 
@@ -482,13 +482,13 @@ def trailing_mean(values: Floats, window: int = SMOOTHING) -> Floats:
 
 
 def _now_and_then(values: Floats) -> Floats:
-    """The mean of the last measurements, which holds until the next one.
+    """The mean of the last tenth of the measurements, which holds until the next one.
 
     >>> _now_and_then(np.array([np.nan, 1.0, np.nan, 3.0, np.nan])).tolist()
-    [nan, 1.0, 1.0, 2.0, 2.0]
+    [nan, 1.0, 1.0, 3.0, 3.0]
     """
     measured, means = np.isfinite(values), np.full(len(values), np.nan)
-    means[measured] = trailing_mean(values[measured], MEASUREMENTS)
+    means[measured] = trailing_mean(values[measured], max(1, measured.sum() // MEASUREMENTS))
     return _held(means)
 
 

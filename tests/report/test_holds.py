@@ -14,7 +14,7 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.benchmark.collect import collect, read_table, write_table
 from sbtrpo.report import build, figures, page
-from sbtrpo.report.runs import Runs, read_runs
+from sbtrpo.report.runs import Runs, _now_and_then, read_runs
 from sbtrpo.report.tables import Missing
 from tests.report import samples
 
@@ -54,14 +54,20 @@ def test_runs_bring_their_measurements_into_the_table_and_the_report(tmp_path: P
     assert "share that holds: cost" in report.index.read_text("utf-8")
 
 
-def test_a_curve_is_the_mean_of_the_last_measurements(runs: Runs) -> None:
+def test_a_curve_of_few_measurements_shows_each_until_the_next(runs: Runs) -> None:
     variant = next(v for v in runs.variants if v.algo == "cpo" and dict(v.settings).get("num_envs") == 400)
     curve = runs.curve(GOAL, variant, "holds_r")
     assert curve is not None
     measured = np.array([run.column("holds_r")[::10] for run in runs.of(GOAL, variant)])
     assert measured.shape == (2, 6)
-    first, two = measured[:, 0].mean(), measured[:, :2].mean()
-    np.testing.assert_allclose(curve.mean[[0, 9, 10, 59]], [first, first, two, measured.mean()])
+    first, second, *_, last = measured.mean(axis=0)
+    np.testing.assert_allclose(curve.mean[[0, 9, 10, 59]], [first, first, second, last])
+
+
+def test_a_curve_of_many_measurements_is_the_mean_of_the_last_tenth() -> None:
+    values = np.where(np.arange(500) % 10, np.nan, np.arange(500) / 10)  # 50 measurements: 0, 1, ..., 49
+    smooth = _now_and_then(values)
+    np.testing.assert_allclose(smooth[[0, 10, 19, 20, 100, 499]], [0, 0.5, 0.5, 1, 8, 47])
 
 
 def test_the_figure_has_a_line_for_each_variant_from_pale_to_its_methods_colour(runs: Runs) -> None:
