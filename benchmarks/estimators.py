@@ -4,7 +4,8 @@ A run's policy plays one large epoch. From some of the worlds of its first quart
 step within the trust region, F^-1 of its gradient; half of the worlds judge that step by gradients of their own: what
 does it do, to first order, to the discounted cost there, to the discounted first hit, and to the return? One that
 estimates noise does nothing. `share` is what holds of the change that the step promises in its own worlds. From the
-quarter that is left a critic of the cost is learnt, in the place of one that has seen many earlier epochs.
+quarter that is left critics are learnt, of the cost and of first hits, in the place of ones that have seen many earlier
+epochs, and networks that tell the advantage itself from observation and action ("learnt").
 
     python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
@@ -38,10 +39,13 @@ from sbtrpo.config.file import read_config
 from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Trainer
+from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
-Critic = Callable[[Rollout], Tensor]
+Critic = Callable[[Tensor], Tensor]
+ACTIONS = 8
+"""Over so many of the policy's the mean of a learnt advantage is taken."""
 SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
 
 
@@ -96,9 +100,8 @@ def _beginnings(rollout: Rollout) -> Tensor:
     return (costly & ~before).double()
 
 
-def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
-    """A network that tells what is to come from what is observed and the time that has passed."""
-    inputs, targets = _seen(past).flatten(0, 1), estimate.float().flatten()
+def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Critic:
+    """A network that tells the targets (n,) from the inputs (n, k)."""
     scale = targets.std().clamp(min=1e-6)
     sizes = [inputs.shape[1], 128, 128]
     layers = [part for a, b in itertools.pairwise(sizes) for part in (torch.nn.Linear(a, b), torch.nn.Tanh())]
@@ -113,14 +116,34 @@ def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
             loss.backward()
             optimiser.step()
             schedule.step()
-    return lambda rollout: (network(_seen(rollout))[..., 0] * scale).double()
+    return lambda x: (network(x)[..., 0] * scale).double()
+
+
+def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Callable[[Rollout], Tensor]:
+    """A network that tells what is to come from what is observed and the time that has passed."""
+    network = fitted(_seen(past).flatten(0, 1), estimate.float().flatten(), updates)
+    return lambda rollout: network(_seen(rollout))
+
+
+def learn_advantage(past: Rollout, estimate: Tensor, updates: int, policy: Policy) -> Estimator:
+    """A network that tells an action's advantage from observation, time and action, less its mean over actions."""
+    together = torch.cat([_seen(past), past.action.float()], -1)
+    network = fitted(together.flatten(0, 1), estimate.float().flatten(), updates)
+
+    def learnt(rollout: Rollout, gamma: float) -> Tensor:
+        seen, mean, deviation = _seen(rollout), policy.mean(rollout.obs), policy.log_std.exp()
+        others = [mean + deviation * torch.randn_like(mean) for _ in range(ACTIONS)]
+        own, *rest = (network(torch.cat([seen, action.float()], -1)) for action in (rollout.action, *others))
+        return own - torch.stack(rest).mean(dim=0)
+
+    return learnt
 
 
 def _seen(rollout: Rollout) -> Tensor:
     return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
 
 
-def with_critic(critic: Critic, decay: float, first_hit: bool = False) -> Estimator:
+def with_critic(critic: Callable[[Rollout], Tensor], decay: float, first_hit: bool = False) -> Estimator:
     """Generalised advantages, episodes that end where their time does having nothing to come."""
 
     def estimate(rollout: Rollout, gamma: float) -> Tensor:
@@ -158,6 +181,8 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
             f"{kind}, lambda {d}": with_critic(critic, d, kind != "critic") for d in (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
         }
         critics |= decays
+        advantage = with_critic(critic, 0.9, kind != "critic")(known, gamma)
+        critics[f"{kind}, learnt"] = learn_advantage(known, advantage, args.updates, trainer.policy)
         explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
         yield {f"explained by {kind}": round(float(explained), 3)}
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
