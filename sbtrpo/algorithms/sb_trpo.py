@@ -46,6 +46,8 @@ class SBTRPOSettings(TrustRegionSettings):
     cost_to_go: Literal["sum", "first-hit"] = "sum"
     """What the cost of an action is: sum: all discounted costs that follow, as published; first-hit: γ to the power of
     the steps until the next violation, whatever it costs, which is nearer to the probability of violating."""
+    first_hit_from: float = setting(0.0, least=0, below=1, span="in [0, 1)")
+    """With cost_to_go first-hit: the share of the run from which on it counts; before that, costs are summed."""
     advantage: Advantage = "mc"
     cg_iterations: int = 50
     cg_damping: float = 0.02
@@ -60,10 +62,9 @@ class SBTRPOSettings(TrustRegionSettings):
         """β of a single constraint."""
         return for_each("beta", self.beta, 1)[0]
 
-    @property
     @override
-    def first_hit(self) -> bool:
-        return self.cost_to_go == "first-hit"
+    def first_hits(self, progress: float) -> bool:
+        return self.cost_to_go == "first-hit" and progress >= self.first_hit_from
 
 
 class SBTRPO(TrustRegionMethod[SBTRPOSettings]):

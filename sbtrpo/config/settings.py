@@ -177,9 +177,8 @@ class MethodSettings:
     )
     """Whether critics judge time-outs on the raw last observation; paper: yes."""
 
-    @property
-    def first_hit(self) -> bool:
-        """Whether costs are estimated by their next violation alone, instead of all that they will add up to."""
+    def first_hits(self, progress: float) -> bool:
+        """Whether costs are estimated by their next violation alone, with that share of the run over."""
         return False
 
     def heads(self, constraints: int = 1) -> int:

@@ -170,7 +170,10 @@ class TrainConfig(RunSettings):
         return hashlib.sha256(json.dumps(effective, sort_keys=True).encode()).hexdigest()[:8]
 
 
-LATEST = (("epoch_growth", 0.0), ("statistics", "running"), ("grow_by", "steps"), ("cost_to_go", "sum"))
+LATEST = (
+    ("epoch_growth", 0.0), ("statistics", "running"), ("grow_by", "steps"), ("cost_to_go", "sum"),
+    ("first_hit_from", 0.0),
+)  # fmt: skip
 """Settings as they were before there were such: files of policies leave them out, as they did then."""
 LATER = (
     ("init_from", None), ("step_decay", 0.0), ("step_decay_from", 0.0), ("pace", 0.0), ("pace_memory", 0.98), *LATEST

@@ -245,7 +245,8 @@ class Trainer:
 
     def _advantages(self, rollout: Rollout) -> Advantages:
         settings, gamma = self.config.method, self.config.gamma
-        signals, terminated, ended = paths(rollout.signals, rollout.terminated, rollout.truncated, settings.first_hit)
+        hits = settings.first_hits(self.config.share_after(self.epoch))
+        signals, terminated, ended = paths(rollout.signals, rollout.terminated, rollout.truncated, hits)
         assert len(signals) == 1 + len(self.constraints.names)
         returns = returns_to_go(signals, ended, gamma)
         estimates = returns.clone()

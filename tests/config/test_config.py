@@ -30,8 +30,8 @@ PPO_TYPE = {
 SB_TRPO = {
     **ALL, **LINE_SEARCH, "critic_minibatches": 0,
     "target_kl": 0.01, "cg_iterations": 50, "cg_damping": 0.02, "cg_tolerance": 0.05, "cg_epsilon": 0.0,
-    "line_search_tries": 100, "beta": 0.75, "solver": "convex", "cost_to_go": "sum", "critic_batch": 128,
-    "critic_learning_rate": 1e-3, "critic_passes": 10, "kl_reduction": "mean_over_dims",
+    "line_search_tries": 100, "beta": 0.75, "solver": "convex", "cost_to_go": "sum", "first_hit_from": 0.0,
+    "critic_batch": 128, "critic_learning_rate": 1e-3, "critic_passes": 10, "kl_reduction": "mean_over_dims",
     "bootstrap_raw_observation": True,
 }  # fmt: skip
 COSTLY = {"cost_limit": 0.0, "first_cost_zero": True}

@@ -198,3 +198,14 @@ def test_first_hits_are_what_sb_trpo_learns_from(two: None, advantage: str) -> N
     rows = [trainer.learn(rollout, 1.0).row for trainer, rollout in zip((plain, hits), rollouts, strict=True)]
     assert rows[0]["cost"] == rows[1]["cost"]
     assert rows[0]["gradient_norm_walls"] != rows[1]["gradient_norm_walls"]
+
+
+def test_first_hits_may_come_late_in_the_run(two: None) -> None:
+    trainer = toy("sb-trpo", cost_to_go="first-hit", first_hit_from=0.5)
+    rollout = trainer.collector.collect(STEPS)
+    greatest = []
+    for epoch in (0, 49, 50, 99):
+        trainer.config = trainer.config.replace(total_steps=100 * trainer.config.steps_per_epoch)
+        trainer.epoch = epoch
+        greatest.append(float(trainer._advantages(rollout).estimates[1:].max()))
+    assert greatest[0] == greatest[1] > 1.0 == greatest[2] == greatest[3]
