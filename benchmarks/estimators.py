@@ -43,7 +43,9 @@ from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
-Critic = Callable[[Tensor], Tensor]
+Critic = Callable[[Rollout], Tensor]
+DECAYS = (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
+"""Lambdas of the critics' advantages."""
 ACTIONS = 8
 """Over so many of the policy's the mean of a learnt advantage is taken."""
 SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
@@ -100,7 +102,7 @@ def _beginnings(rollout: Rollout) -> Tensor:
     return (costly & ~before).double()
 
 
-def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Critic:
+def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Callable[[Tensor], Tensor]:
     """A network that tells the targets (n,) from the inputs (n, k)."""
     scale = targets.std().clamp(min=1e-6)
     sizes = [inputs.shape[1], 128, 128]
@@ -119,7 +121,7 @@ def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Critic:
     return lambda x: (network(x)[..., 0] * scale).double()
 
 
-def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Callable[[Rollout], Tensor]:
+def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
     """A network that tells what is to come from what is observed and the time that has passed."""
     network = fitted(_seen(past).flatten(0, 1), estimate.float().flatten(), updates)
     return lambda rollout: network(_seen(rollout))
@@ -143,7 +145,7 @@ def _seen(rollout: Rollout) -> Tensor:
     return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
 
 
-def with_critic(critic: Callable[[Rollout], Tensor], decay: float, first_hit: bool = False) -> Estimator:
+def with_critic(critic: Critic, decay: float, first_hit: bool = False) -> Estimator:
     """Generalised advantages, episodes that end where their time does having nothing to come."""
 
     def estimate(rollout: Rollout, gamma: float) -> Tensor:
@@ -173,16 +175,13 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
     makers, past, others = order[: count // 4], order[count // 4 : count // 2], picked(rollout, order[count // 2 :])
-    critics: dict[str, Estimator] = {}
-    for kind, target in (("critic", to_go_of_cost), ("first hit, critic", first_hit)):
-        known = picked(rollout, past)
+    known, estimators = picked(rollout, past), dict(ESTIMATORS)
+    for kind, target, hits in (("critic", to_go_of_cost, False), ("first hit, critic", first_hit, True)):
         critic = learn_critic(known, target(known, gamma), args.updates)
-        decays = {
-            f"{kind}, lambda {d}": with_critic(critic, d, kind != "critic") for d in (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
-        }
-        critics |= decays
-        advantage = with_critic(critic, 0.9, kind != "critic")(known, gamma)
-        critics[f"{kind}, learnt"] = learn_advantage(known, advantage, args.updates, trainer.policy)
+        estimators |= {f"{kind}, lambda {decay}": with_critic(critic, decay, hits) for decay in DECAYS}
+        if re.search(args.only, name := f"{kind}, learnt"):
+            advantage = with_critic(critic, 0.9, hits)(known, gamma)
+            estimators[name] = learn_advantage(known, advantage, args.updates, trainer.policy)
         explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
         yield {f"explained by {kind}": round(float(explained), 3)}
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
@@ -191,11 +190,10 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     for row, estimate in zip(region.batch.advantages, fair, strict=True):
         row *= estimate.std() / row.std()  # each in its own units
     g_r, g_c, g_h = region.gradients()
+    estimators = {name: estimator for name, estimator in estimators.items() if re.search(args.only, name)}
     for size in args.subsets:
         subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
-        for name, estimator in (ESTIMATORS | critics).items() if subsets else ():
-            if args.only and not re.search(args.only, name):
-                continue
+        for name, estimator in estimators.items() if subsets else ():
             found = []
             for worlds in subsets:
                 own = picked(rollout, worlds)
@@ -225,6 +223,8 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
 def keep(row: dict[str, Any], table: Path) -> None:
     """Add a row to a CSV file."""
     begins = not table.exists()
+    if not begins and table.read_text(encoding="utf-8").partition("\n")[0] != ",".join(row):
+        raise SystemExit(f"{table} has other columns than these rows; name a new file")
     with table.open("a", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(row), lineterminator="\n")
         if begins:

@@ -100,7 +100,8 @@ def holding(runs: Runs) -> Table:
         found = runs.of(task, variant)
         if found:
             shares = [cell for metric in ("holds_r", "holds_c") for cell in _shares_of(found, metric)]
-            rows.append([Cell(task), Cell(NAMES[variant.title]), *shares])
+            if any(cell.text for cell in shares):
+                rows.append([Cell(task), Cell(NAMES[variant.title]), *shares])
     columns = ["task", "method", *(f"{signal}: {mark}" for signal in ("reward", "cost") for mark in marks)]
     return Table("holding", "What holds in other worlds", columns, rows)
 

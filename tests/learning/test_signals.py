@@ -203,9 +203,8 @@ def test_first_hits_are_what_sb_trpo_learns_from(two: None, advantage: str) -> N
 def test_first_hits_may_come_late_in_the_run(two: None) -> None:
     trainer = toy("sb-trpo", cost_to_go="first-hit", first_hit_from=0.5)
     rollout = trainer.collector.collect(STEPS)
+    trainer.config = trainer.config.replace(total_steps=100 * trainer.config.steps_per_epoch)
     greatest = []
-    for epoch in (0, 49, 50, 99):
-        trainer.config = trainer.config.replace(total_steps=100 * trainer.config.steps_per_epoch)
-        trainer.epoch = epoch
+    for trainer.epoch in (0, 49, 50, 99):
         greatest.append(float(trainer._advantages(rollout).estimates[1:].max()))
     assert greatest[0] == greatest[1] > 1.0 == greatest[2] == greatest[3]
