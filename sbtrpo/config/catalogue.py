@@ -34,6 +34,7 @@ BUILT_IN = {
     "sb-trpo_paced": "sb_trpo:SBTRPOPaced",
     "sb-trpo_growing": "sb_trpo:SBTRPOGrowing",
     "sb-trpo_hits": "sb_trpo:SBTRPOHits",
+    "sb-trpo_late_hits": "sb_trpo:SBTRPOLateHits",
     "ppo_lag": "ppo_lag:PPOLag",
     "trpo_lag": "trpo_lag:TRPOLag",
     "cpo": "cpo:CPO",

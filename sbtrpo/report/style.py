@@ -53,7 +53,8 @@ LOOKS = {
     "sb-trpo_annealed": Look(BROWN),
     "sb-trpo_paced": Look(BROWN, DASHED),
     "sb-trpo_growing": Look(BROWN, DOTTED),
-    "sb-trpo_hits": Look(VIOLET),
+    "sb-trpo_hits": Look(VIOLET, DOTTED),
+    "sb-trpo_late_hits": Look(VIOLET),
 }
 
 

@@ -19,7 +19,8 @@ from tests.algorithms.samples import everything, make, make_batch, make_policy, 
 
 LAGRANGIAN = ["ppo_lag", "trpo_lag", "cup", "cppo_pid", "focops", "rcpo"]
 YARDSTICKS = ["trpo", "ppo"]
-SB_TRPO = ["sb-trpo", *(f"sb-trpo_{name}" for name in ("rcritic", "critic", "annealed", "paced", "growing", "hits"))]
+OURS = ("annealed", "paced", "growing", "hits", "late_hits")
+SB_TRPO = ["sb-trpo", *(f"sb-trpo_{name}" for name in ("rcritic", "critic", *OURS))]
 SEVERAL = [*SB_TRPO, *LAGRANGIAN, *YARDSTICKS]
 NAMES = ("walls", "speed", "heat")
 BRIEF: dict[str, Any] = {"policy_passes": 2, "critic_passes": 1, "cg_iterations": 5}

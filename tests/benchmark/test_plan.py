@@ -66,6 +66,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("batches", 2 * 2 + 5 * 2 * 2),
         ("large_batches", 8 * 3),
         ("first_hits", 8 * 3),
+        ("late_hits", 8 * 3),
         ("cpo_hopper", 2 * 2),
     ],
 )
@@ -163,7 +164,7 @@ def test_a_setting_of_one_method_is_left_out_of_the_runs_of_the_others() -> None
     ],
 )
 def test_a_setting_of_no_method_of_the_plan_is_refused(settings: dict[str, Any]) -> None:
-    owners = "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced, sb-trpo_growing, sb-trpo_hits"
+    owners = ", ".join(name for name in catalogue.BUILT_IN if name.startswith("sb-trpo"))
     sentence = f"no algorithm of this plan has a setting beta, as {owners} would; leave it out"
     with pytest.raises(ValueError, match=sentence):
         Plan.from_settings(settings)

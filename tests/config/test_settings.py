@@ -170,7 +170,7 @@ def test_families_differ_in_what_they_have() -> None:
         (
             {"algo": "cpo", "beta": 0.5},
             "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced,"
-            " sb-trpo_growing and sb-trpo_hits have it",
+            " sb-trpo_growing, sb-trpo_hits and sb-trpo_late_hits have it",
         ),
         ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
         ({"init_which": -1}, "init_which must be at least 0, got -1"),
