@@ -183,14 +183,14 @@ class SBTRPOHits(SBTRPOGrowing):
 class LateHitsSettings(HitsSettings):
     """With violations in the place of costs at the end of the run."""
 
-    first_hit_from: float = setting(0.85, least=0, below=1, span="in [0, 1)")
+    first_hit_from: float = setting(0.75, least=0, below=1, span="in [0, 1)")
 
 
 class SBTRPOLateHits(SBTRPOHits):
     """SB-TRPO, growing, that sums costs while it learns to earn, and at the end lowers the chance of a violation."""
 
     title = "SB-TRPO, late hits"
-    summary = "SB-TRPO, growing, that learns from how soon the next violation comes in the last 15 % of the run"
+    summary = "SB-TRPO, growing, that learns from how soon the next violation comes in the last quarter of the run"
     Settings = LateHitsSettings
 
 

@@ -150,7 +150,7 @@ def run_training_demo(
     if epochs < 1:
         raise UserError(f"epochs must be at least 1, got {epochs}")
     console, out = console or Console(), Path(out)
-    config = TrainConfig(task=task, seed=seed, algo="sb-trpo_annealed", total_steps=epochs * 20_000)
+    config = TrainConfig(task=task, seed=seed, algo="sb-trpo_late_hits", total_steps=epochs * 20_000)
     before = run_demo(task, 20, seed, out / "random.png", console)
     # An epoch has a rollout at the random policy's speed, and an update that takes about half of that time.
     minutes = 1.6 * config.total_steps / before.steps_per_second / 60

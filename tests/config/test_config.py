@@ -44,7 +44,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "sb-trpo_paced": {**SB_TRPO, "advantage": "mc", "pace": 2.0},
     "sb-trpo_growing": {**SB_TRPO, "advantage": "mc"},
     "sb-trpo_hits": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit"},
-    "sb-trpo_late_hits": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit", "first_hit_from": 0.85},
+    "sb-trpo_late_hits": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit", "first_hit_from": 0.75},
     "ppo_lag": {**PPO_TYPE, **COSTLY, **ADAM},
     "cppo_pid": {**PPO_TYPE, **COSTLY, "multiplier_init": 0.001, "pid_kp": 0.1, "pid_ki": 0.01, "pid_kd": 0.01},
     "focops": {

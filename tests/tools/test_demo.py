@@ -228,7 +228,7 @@ def test_training_demo_leaves_curves_pictures_and_a_run(tmp_path: Path) -> None:
     for name in ("random.png", "trained.png", "curves.png"):
         assert coloured_pixels(tmp_path / name) > LAYOUT_COLOURS
     assert (run / "summary.json").exists()
-    assert "Now 1 epoch of sb-trpo_annealed" in text
+    assert "Now 1 epoch of sb-trpo_late_hits" in text
     assert re.search(r"about \d+ minutes? on this machine", text)
     line = re.search(
         r"safety probability (\S+) \((\S+) to (\S+)\) -> (\S+) \((\S+) to (\S+)\).*safe reward \S+ -> ", text
