@@ -1,7 +1,7 @@
 """Fills the tables of results into the README and these pages, from the collected runs under `results/`.
 
-`python docs/tables.py` writes them and the README's picture, `python docs/tables.py --check` only says whether the
-tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
+`python docs/tables.py` writes them and two pictures of these runs, `python docs/tables.py --check` only says whether
+the tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
 `<!-- end of table -->`.
 """
 
@@ -23,13 +23,15 @@ from sbtrpo.benchmark.collect import joined, read_table
 from sbtrpo.report import paper
 from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
+from sbtrpo.report.figures import progress
 from sbtrpo.report.planes import safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
 from sbtrpo.report.runs import Run, Runs, read_runs
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
-PICTURE = ROOT / "docs" / "images" / "safety_planes.png"
+PICTURES = {"safety_planes": safety_planes, "progress": progress}
+"""Of the runs at full length, in `docs/images`."""
 EPOCHS = 50
 """To a row of `stalls`."""
 STRETCHES = (0, 4, 12, 20)
@@ -155,7 +157,8 @@ def main() -> int:
             if not check:
                 path.write_text(after, encoding="utf-8", newline="\n")
     if not check:
-        PICTURE.write_bytes(files(partial(safety_planes, runs_of(LONG)))["png"])
+        for name, draw in PICTURES.items():
+            (ROOT / "docs" / "images" / f"{name}.png").write_bytes(files(partial(draw, runs_of(LONG)))["png"])
     what = "not as the runs have it, `make tables` mends that" if check else "filled"
     print("\n".join(f"{one}: {what}" for one in stale) or "all tables are as the runs have them")
     return int(check and bool(stale))

@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sbtrpo.runs.curves import CLOSING_STEPS
+
 Floats = NDArray[np.float64]
 MethodKey = TypeVar("MethodKey", bound=Hashable)
 """What identifies a method and its settings: a name or a `Variant`."""
@@ -110,10 +112,6 @@ def overall(
 def aggregate(strata: Sequence[Floats]) -> Aggregate:
     """Over all scores together. `strata` is as in `bootstrap_interval`; here the order of runs makes no difference."""
     return Aggregate(float(interquartile_mean(np.concatenate(strata))), *bootstrap_interval([*map(np.sort, strata)]))
-
-
-CLOSING_STEPS = 400_000
-"""The paper's last 20 epochs."""
 
 
 def closing(course: Floats, steps: Floats, last_epochs: int) -> Floats:

@@ -190,6 +190,7 @@ def _drawings(runs: Runs) -> Iterable[_Drawing]:
         if any(run.has(metric) for metric in runs.holding for run in runs.usual if run.task == task):
             draw = partial(figures.what_holds, runs, task)
             yield _Drawing(f"holds_{name}", f"what holds in other worlds, {task}", draw, on_page=False)
+    yield _Drawing("progress", "all tasks over the course of training", partial(figures.progress, runs))
     yield _Drawing("car_circle", f"{figures.CIRCLE}: relapses and recoveries", partial(figures.car_circle, runs))
     long = sorted({run.task for run in runs.long}) or [figures.BUTTON]
     for task, name in zip(long, _names(long), strict=True):

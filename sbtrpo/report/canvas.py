@@ -23,6 +23,8 @@ _SETTINGS: dict[Any, Any] = {
     "font.size": 9,
 }
 PNG_DPI = 150
+ACROSS = 4
+"""Tasks side by side on a sheet that has them all."""
 
 
 def sheet(width: float, height: float) -> Figure:

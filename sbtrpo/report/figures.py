@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sbtrpo.report import paper
-from sbtrpo.report.canvas import FAINT, grid, legend, line_style, literal, sheet, steps_axis, tidy
-from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals, trailing_mean
+from sbtrpo.report.canvas import ACROSS, FAINT, grid, legend, line_style, literal, sheet, steps_axis, tidy
+from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals
 from sbtrpo.report.style import BLUE, GREY, VERMILLION, look, paler
 from sbtrpo.report.tables import Missing
 from sbtrpo.report.variants import Variant
+from sbtrpo.runs.curves import trailing_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +48,36 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
         _finish(axis, metric, longest, axis in axes[2:])
     figure.suptitle(literal(task + (": episodes in fresh worlds" if prefix else "")), fontsize=12)
     legend(figure, axes[0])
+    return figure
+
+
+def progress(runs: Runs) -> Figure:
+    """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training."""
+    variants = rivals(runs)
+    tasks = [task for task in runs.tasks if any(runs.of(task, variant) for variant in variants)]
+    if not tasks:
+        raise Missing("no runs at cost limit 0")
+    across = min(ACROSS, len(tasks))
+    down = -(-len(tasks) // across)
+    figure = sheet(max(4.5, 3.1 * across), 0.9 + 3.9 * down)
+    rows = grid(figure, 2 * down, across)
+    for k, task in enumerate(tasks):
+        row, column = divmod(k, across)
+        longest = max(run.steps for variant in variants for run in runs.of(task, variant))
+        above, below = rows[2 * row][column], rows[2 * row + 1][column]
+        for axis, metric in ((above, "safe_reward"), (below, "safety_probability")):
+            for variant in variants:
+                _curve(axis, runs.of(task, variant), metric, longest, line_style(variant), variant.title)
+            _, label = steps_axis(axis, longest)
+            name = paper.tasks().get(task, task) if axis is above else ""
+            y = paper.TITLES[metric] if column == 0 else ""
+            tidy(axis, name, x="" if axis is above else label, y=y)
+        below.set_ylim(-0.02, 1.02)
+    for row_of_axes in rows[-2:]:
+        for axis in row_of_axes[len(tasks) - across * (down - 1) :]:
+            axis.set_axis_off()
+    figure.suptitle("What safe episodes earn, and how many are safe, while methods learn", fontsize=12)
+    legend(figure, *(axis for row_of_axes in rows for axis in row_of_axes), columns=across)
     return figure
 
 
@@ -162,7 +193,13 @@ def car_circle(runs: Runs, most: int = 5) -> Figure:
         axes.set_ylim(bottom=0)
         reward_axes = axes.twinx()
         reward_axes.plot(x, run.column("reward"), color=BLUE, linewidth=0.5, alpha=0.4)
-        reward_axes.plot(x, trailing_mean(run.column("reward")), color=BLUE, linewidth=1.8, label="reward (right)")
+        reward_axes.plot(
+            x,
+            trailing_mean(run.column("reward"), run.columns["steps"]),
+            color=BLUE,
+            linewidth=1.8,
+            label="reward (right)",
+        )
         tidy(axes, f"seed {run.seed}: {_spells(spells)}", x=label if run is circle_runs[-1] else "", y="cost")
         tidy(reward_axes, y="reward")
         reward_axes.grid(visible=False)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark.statistics import common_tasks, scaled
 from sbtrpo.report import paper
-from sbtrpo.report.canvas import FAINT, INK, grid, legend, line_style, literal, sheet, tidy
+from sbtrpo.report.canvas import ACROSS, FAINT, INK, grid, legend, line_style, literal, sheet, tidy
 from sbtrpo.report.runs import Floats, Runs, rivals
 from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
 from sbtrpo.report.tables import Missing
@@ -24,9 +24,6 @@ RESAMPLES = 200
 """Bootstrap resamples of a profile."""
 
 # ---- where methods stand ---------------------------------------------------------------------------------------------
-
-ACROSS = 4
-"""Tasks side by side."""
 
 
 def safety_planes(runs: Runs) -> Figure:

@@ -38,7 +38,7 @@ from sbtrpo.report.variants import (
     stands_out,
     usual_settings,
 )
-from sbtrpo.runs.curves import SMOOTHING
+from sbtrpo.runs.curves import CLOSING_STEPS, SMOOTHING, trailing_mean
 from sbtrpo.runs.judgement import misleading
 
 Floats = NDArray[np.float64]
@@ -49,7 +49,7 @@ Group: TypeAlias = tuple[str, str]
 
 LAST_EPOCHS = 20
 """Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
-THE_LAST = f"the last {LAST_EPOCHS} epochs ({statistics.CLOSING_STEPS:,} steps of longer ones)"
+THE_LAST = f"the last {LAST_EPOCHS} epochs ({CLOSING_STEPS:,} steps of longer ones)"
 """That in words; see `sbtrpo.benchmark.statistics.closing`."""
 LONG = 1.5
 """Runs longer than the usual ones by this factor are shown apart."""
@@ -244,7 +244,7 @@ class Runs:
         return [f"{', '.join(tasks)}: {words}" for words, tasks in self.misleading.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
-        """The mean over seeds of the trailing means over `window` epochs.
+        """The mean over seeds of the trailing means over `window` epochs, or the 400,000 steps of longer ones.
 
         Of evaluations on fresh worlds it is the last one, and of what is measured now and then the mean of the last.
         """
@@ -459,26 +459,13 @@ def curve(runs: Sequence[Run], metric: str, window: int = SMOOTHING) -> Curve | 
         if metric.startswith(HOLDS):
             smooth = _now_and_then(values_of)
         else:
-            smooth = values_of if metric.startswith(FRESH) else trailing_mean(values_of, window)
+            smooth = values_of if metric.startswith(FRESH) else trailing_mean(values_of, run.columns["steps"], window)
         row[np.searchsorted(steps, run.columns["steps"])] = smooth
     finite = np.isfinite(values)
     count = finite.sum(axis=0)
     mean = _ratio(np.where(finite, values, 0.0).sum(axis=0), count)
     variance = _ratio((np.where(finite, values - mean, 0.0) ** 2).sum(axis=0), count)
     return Curve(steps, mean, np.sqrt(variance), len(known))
-
-
-def trailing_mean(values: Floats, window: int = SMOOTHING) -> Floats:
-    """The mean of each value and those before it in the window, NaNs left out.
-
-    >>> trailing_mean(np.array([1.0, 3.0, np.nan, 5.0]), window=2).tolist()
-    [1.0, 2.0, 3.0, 5.0]
-    """
-    finite = np.isfinite(values)
-    sums = np.cumsum(np.where(finite, values, 0.0))
-    counts = np.cumsum(finite)
-    sums[window:], counts[window:] = sums[window:] - sums[:-window], counts[window:] - counts[:-window]
-    return _ratio(sums, counts)
 
 
 def _now_and_then(values: Floats) -> Floats:
@@ -488,7 +475,7 @@ def _now_and_then(values: Floats) -> Floats:
     [nan, 1.0, 1.0, 3.0, 3.0]
     """
     measured, means = np.isfinite(values), np.full(len(values), np.nan)
-    means[measured] = trailing_mean(values[measured], max(1, measured.sum() // MEASUREMENTS))
+    means[measured] = trailing_mean(values[measured], window=max(1, measured.sum() // MEASUREMENTS))
     return _held(means)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +20,8 @@ PANELS = (  # Okabe and Ito's colours: colour-blind readers can tell them apart
 )
 SMOOTHING = 20
 """Epochs in the trailing mean, as in the paper's figures."""
+CLOSING_STEPS = 400_000
+"""What these have in the paper's runs. Of longer epochs the mean is over fewer: 20 of them would be much of a run."""
 
 
 Columns = Mapping[str, NDArray[np.float64]]
@@ -40,7 +41,8 @@ def curves_png(metrics: Columns, title: str, evaluations: Columns | None = None)
     for axis in axes[1]:
         axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
     figure.suptitle(title, fontsize=11)
-    note = f"means over the last 50 episodes; bold: trailing mean of {SMOOTHING} epochs"
+    span = f"{SMOOTHING} epochs ({CLOSING_STEPS:,} steps of longer ones)"
+    note = f"means over the last 50 episodes; bold: trailing mean of {span}"
     if evaluations:
         note += f"; points: {evaluations['episodes'][-1]:,.0f} episodes in fresh worlds, safety with its 95 % interval"
     figure.text(0.995, 0.005, note, ha="right", va="bottom", fontsize=7, color="0.4")
@@ -53,7 +55,7 @@ def curves_png(metrics: Columns, title: str, evaluations: Columns | None = None)
 def _panel(axes: Axes, steps: NDArray[np.float64], values: NDArray[np.float64], label: str, colour: str) -> None:
     axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
     marker = "o" if len(steps) == 1 else None  # a single point has no line
-    axes.plot(steps, list(trailing_means(values)), color=colour, linewidth=1.8, marker=marker)
+    axes.plot(steps, trailing_mean(values, steps), color=colour, linewidth=1.8, marker=marker)
     axes.set_title(label, fontsize=10, loc="left")
     axes.grid(color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -71,9 +73,26 @@ def _points(axes: Axes, evaluations: Columns, key: str) -> None:
     axes.errorbar(evaluations["steps"], values, spread, fmt="o", color="0.15", markersize=3.5, linewidth=0.9)
 
 
-def trailing_means(values: NDArray[np.float64], window: int = SMOOTHING) -> Iterable[float]:
-    """For each value the mean over the window that ends with it, without NaNs."""
-    for end in range(1, len(values) + 1):
-        recent = values[max(0, end - window) : end]
-        finite = recent[np.isfinite(recent)]
-        yield float(finite.mean()) if len(finite) else math.nan
+def trailing_mean(
+    values: NDArray[np.float64], steps: NDArray[np.float64] | None = None, window: int = SMOOTHING
+) -> NDArray[np.float64]:
+    """The mean of each value and those before it in the window, NaNs left out.
+
+    Args:
+        values: of all epochs.
+        steps: after each of them; where given, the window has at most 400,000 of them, or one epoch.
+        window: how many epochs.
+
+    >>> trailing_mean(np.array([1.0, 3.0, np.nan, 5.0]), window=2).tolist()
+    [1.0, 2.0, 3.0, 5.0]
+    >>> trailing_mean(np.array([1.0, 3.0, 5.0]), np.array([2e5, 4e5, 8e5])).tolist()
+    [1.0, 2.0, 5.0]
+    """
+    finite = np.isfinite(values)
+    sums, counts = (np.concatenate([[0], np.cumsum(of)]) for of in (np.where(finite, values, 0.0), finite))
+    end = np.arange(1, len(values) + 1)
+    start = np.maximum(end - window, 0)
+    if steps is not None:
+        start = np.maximum(start, np.searchsorted(steps, steps - CLOSING_STEPS, side="right"))
+    count = counts[end] - counts[start]
+    return np.where(count > 0, (sums[end] - sums[start]) / np.maximum(count, 1), np.nan)

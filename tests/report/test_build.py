@@ -78,7 +78,7 @@ def test_an_empty_table_gives_a_page_that_says_so(tmp_path: Path) -> None:
     skipped = {one.part: one.why for one in report.skipped}
     assert skipped["table over tasks"] == "no two methods that ran on the same tasks"
     assert skipped["figure: performance profiles"] == "no two methods that ran on the same tasks"
-    assert len(skipped) == 14 + 8 + 1  # tables, figures but for the sketch, videos
+    assert len(skipped) == 14 + 9 + 1  # tables, figures but for the sketch, videos
     assert all(skipped.values())
 
 

@@ -114,6 +114,25 @@ def test_headings_fit_their_figures(tasks: list[str]) -> None:
         assert extent.x1 <= figure.bbox.width
 
 
+@pytest.mark.parametrize("count", [1, 4, 5])
+def test_a_sheet_has_the_course_of_all_tasks(count: int) -> None:
+    tasks = list(paper.tasks())[:count]
+    runs = read_runs(samples.table([samples.run(task, algo) for task in tasks for algo in ("sb-trpo", "cpo")]))
+    figure = figures.progress(runs)
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_title(loc="left") for axes in shown if axes.lines and axes.get_title(loc="left")] == [
+        paper.tasks()[task] for task in tasks
+    ]
+    assert len(shown) == 2 * count
+    for axes in shown:
+        assert [line.get_label() for line in axes.lines] == ["SB-TRPO", "CPO"]
+    first = runs.curve(tasks[0], Variant("cpo"), "safe_reward")
+    assert first is not None
+    np.testing.assert_allclose(shown[0].lines[1].get_ydata(), first.thinned(figures.POINTS).mean)  # type: ignore[arg-type]
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["SB-TRPO", "CPO"]
+
+
 def test_a_plane_for_each_task_has_every_method_and_the_papers_hollow() -> None:
     ran = [samples.run(GOAL, "sb-trpo"), samples.run(GOAL, "sb-trpo_annealed"), samples.run(CIRCLE, "cpo")]
     figure = planes.safety_planes(read_runs(samples.table(ran)))

@@ -273,7 +273,7 @@ def test_no_card_of_a_figure_is_stretched_beside_a_taller_one(tab: browser.Page,
 
 def test_figures_enlarge_and_videos_stand_ready(tab: browser.Page, report: Report) -> None:
     tab.open(report.index)
-    assert tab.evaluate("document.querySelectorAll('#figure-list figure').length") == 9
+    assert tab.evaluate("document.querySelectorAll('#figure-list figure').length") == 10
     tab.click("#figure-list button")
     assert tab.evaluate("document.querySelector('#zoom').open")
     assert tab.evaluate("document.querySelector('#zoom img').decode().then(() => true)")

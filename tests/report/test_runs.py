@@ -6,9 +6,8 @@ import numpy as np
 import pyarrow
 import pytest
 
-from sbtrpo.report.runs import Variant, read_runs, trailing_mean
+from sbtrpo.report.runs import Variant, read_runs
 from sbtrpo.report.tables import hyperparameters
-from sbtrpo.runs.curves import trailing_means
 from tests.report import samples
 
 GOAL, CIRCLE = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0"
@@ -23,7 +22,7 @@ def constant(
     return {
         **{name: [value] * count for name, value in columns.items()},
         "epoch": list(range(1, count + 1)),
-        "steps": [100 * k for k in range(1, count + 1)],
+        "steps": [100.0 * k for k in range(1, count + 1)],
         "reward": list(values),
     }
 
@@ -202,11 +201,15 @@ def test_a_table_without_its_columns_is_refused_with_advice_and_an_empty_one_is_
     assert read_runs(samples.table([samples.run(GOAL, "cpo")]).slice(0, 0)).usual == []
 
 
-def test_trailing_means_are_those_of_a_runs_own_picture() -> None:
-    values = np.random.default_rng(1).normal(size=57)
-    values[[0, 7, 8, 30]] = np.nan
-    for window in (1, 5, 20, 100):
-        np.testing.assert_allclose(trailing_mean(values, window), list(trailing_means(values, window)), atol=1e-12)
+@pytest.mark.parametrize("epoch", [20_000, 150_000, 900_000])
+def test_a_curve_ends_where_the_tables_have_it(epoch: int) -> None:
+    values = np.random.default_rng(1).normal(size=50)
+    table = pyarrow.table(constant(seed=0, values=values) | {"steps": np.arange(1.0, 51) * epoch})
+    runs = read_runs(table)
+    curve = runs.curve(GOAL, Variant("cpo"), "reward")
+    assert curve is not None
+    assert curve.mean[-1] == pytest.approx(runs.final_values(GOAL, Variant("cpo"), "reward")[0])
+    assert curve.mean[-1] == pytest.approx(values[-min(20, -(-400_000 // epoch)) :].mean())
 
 
 def test_curves_average_over_the_seeds_that_got_so_far() -> None:

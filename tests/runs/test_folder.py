@@ -25,7 +25,7 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.errors import UserError
 from sbtrpo.learning.display import Display
 from sbtrpo.runs.claims import holder
-from sbtrpo.runs.curves import trailing_means
+from sbtrpo.runs.curves import trailing_mean
 from sbtrpo.runs.folder import RunFolder, default_path
 
 CONFIG = TrainConfig(
@@ -285,8 +285,22 @@ def test_curves_can_be_drawn_of_any_number_of_epochs(tmp_path: Path, epochs: int
 
 def test_trailing_means_look_back_only() -> None:
     values = np.array([math.nan, 1.0, 3.0, 5.0])
-    assert list(trailing_means(values, 2))[1:] == [1.0, 2.0, 4.0]
-    assert math.isnan(next(iter(trailing_means(values, 2))))
+    assert trailing_mean(values, window=2)[1:].tolist() == [1.0, 2.0, 4.0]
+    assert math.isnan(trailing_mean(values, window=2)[0])
+
+
+@pytest.mark.parametrize("window", [1, 5, 20, 100])
+@pytest.mark.parametrize("epochs", [0, 1, 57])
+def test_trailing_means_leave_out_what_was_not_measured_and_what_is_long_ago(window: int, epochs: int) -> None:
+    rng = np.random.default_rng(1)
+    values, steps = rng.normal(size=epochs), np.cumsum(rng.integers(1, 100_000, epochs)) * 1.0
+    values[::7] = np.nan
+    found = trailing_mean(values, steps, window)
+    assert len(found) == epochs
+    for k in range(epochs):
+        recent = values[max(0, k + 1 - window) : k + 1][steps[max(0, k + 1 - window) : k + 1] > steps[k] - 400_000]
+        finite = recent[np.isfinite(recent)]
+        np.testing.assert_allclose(found[k], finite.mean() if len(finite) else np.nan, atol=1e-12)
 
 
 def test_wandb_is_asked_for_in_a_sentence_when_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
