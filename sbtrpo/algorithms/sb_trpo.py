@@ -46,7 +46,7 @@ class SBTRPOSettings(TrustRegionSettings):
     cost_to_go: Literal["sum", "first-hit"] = "sum"
     """What the cost of an action is: sum: all discounted costs that follow, as published; first-hit: γ to the power of
     the steps until the next violation, whatever it costs, which is nearer to the probability of violating."""
-    first_hit_from: float = setting(0.0, least=0, below=1, span="in [0, 1)")
+    first_hit_from: float = setting(0.0, least=0, below=1, span="in [0, 1)", needs="first-hit")
     """With cost_to_go first-hit: the share of the run from which on it counts; before that, costs are summed."""
     advantage: Advantage = "mc"
     cg_iterations: int = 50
@@ -183,7 +183,7 @@ class SBTRPOHits(SBTRPOGrowing):
 class LateHitsSettings(HitsSettings):
     """With violations in the place of costs at the end of the run."""
 
-    first_hit_from: float = setting(0.75, least=0, below=1, span="in [0, 1)")
+    first_hit_from: float = setting(0.75, least=0, below=1, span="in [0, 1)", needs="first-hit")
 
 
 class SBTRPOLateHits(SBTRPOHits):

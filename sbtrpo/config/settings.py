@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 Advantage = Literal["mc", "mc-linear", "gae-reward", "gae"]
 Fidelity = Literal["paper", "corrected"]
-Needs = Literal["critics", "baseline", "patience", "growth"]
+Needs = Literal["critics", "baseline", "patience", "growth", "first-hit"]
 _SAME: Any = object()
 
 
@@ -189,6 +189,8 @@ class MethodSettings:
         """Whether settings with this need have an effect."""
         if needs is None:
             return True
+        if needs == "first-hit":
+            return any(map(self.first_hits, (0.0, 1.0)))
         return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
 
     def scheduled(self, progress: float) -> dict[str, float]:

@@ -30,6 +30,8 @@ def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> lis
     if after.epochs == before.epochs:
         return []
     then, now = (config.method.scheduled(config.share_after(done)) for config in (before, after))
+    hits, hits_now = (config.method.first_hits(config.share_after(done)) for config in (before, after))
+    sums = "; costs are summed again, until as large a share of the new length is over"
     own = f"; what {before.label} makes of the share of the run that is over follows the new length"
     return [
         f"the run now has {after.epochs:,} epochs in place of {before.epochs:,}"
@@ -38,5 +40,6 @@ def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> lis
             for name in now
             if now[name] != then[name]
         )
+        + (sums if hits and not hits_now else "")
         + (own if ":" in before.algo else "")
     ]

@@ -32,7 +32,7 @@ RECOVERED, RELAPSED = 1.0, 5.0
 
 
 def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
-    """All methods on a task: trailing means over 20 epochs, as mean over seeds with a band of one deviation.
+    """All methods on a task: trailing means (see `curve`), as mean over seeds with a band of one deviation.
 
     With the prefix of evaluations, those on fresh worlds: the last one at every moment.
     """
@@ -54,12 +54,12 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
 def progress(runs: Runs) -> Figure:
     """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training."""
     variants = rivals(runs)
-    tasks = [task for task in runs.tasks if any(runs.of(task, variant) for variant in variants)]
+    tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
     if not tasks:
-        raise Missing("no runs at cost limit 0")
+        raise Missing("no runs at cost limit 0 with ended episodes")
     across = min(ACROSS, len(tasks))
     down = -(-len(tasks) // across)
-    figure = sheet(max(4.5, 3.1 * across), 0.9 + 3.9 * down)
+    figure = sheet(max(4.5, 3.1 * across), 0.7 + 3.9 * down + 0.2 * -(-len(variants) // across))
     rows = grid(figure, 2 * down, across)
     for k, task in enumerate(tasks):
         row, column = divmod(k, across)
@@ -76,7 +76,7 @@ def progress(runs: Runs) -> Figure:
     for row_of_axes in rows[-2:]:
         for axis in row_of_axes[len(tasks) - across * (down - 1) :]:
             axis.set_axis_off()
-    figure.suptitle("What safe episodes earn, and how many are safe, while methods learn", fontsize=12)
+    figure.suptitle("What safe episodes earn, and how many are safe", fontsize=12)
     legend(figure, *(axis for row_of_axes in rows for axis in row_of_axes), columns=across)
     return figure
 

@@ -36,7 +36,7 @@ def safety_planes(runs: Runs) -> Figure:
         raise Missing("no runs")
     columns = min(ACROSS, len(runs.tasks))
     rows = -(-len(runs.tasks) // columns)
-    figure = sheet(max(4.5, 3.1 * columns), 1.1 + 2.9 * rows)
+    figure = sheet(max(4.5, 3.1 * columns), 0.9 + 2.9 * rows + 0.2 * -(-2 * len(rivals(runs)) // columns))
     cells = [axes for row in grid(figure, rows, columns) for axes in row]
     names, shown = paper.tasks(), rivals(runs)
     for axes, task in zip(cells, runs.tasks, strict=False):
@@ -50,8 +50,9 @@ def safety_planes(runs: Runs) -> Figure:
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
     compared = any(_printed(task, variant) for task in runs.tasks for variant in shown)
-    what = "; bars: by definition, without what unsafe episodes earn" if compared else " without a violation"
-    figure.suptitle(f"Further right violates less, higher earns more{what}", fontsize=12)
+    what = "bars: by definition, of safe episodes alone" if compared else ""
+    between = "\n" if columns < 3 else "; " if what else ""
+    figure.suptitle(f"Further right violates less, higher earns more{between}{what}", fontsize=12)
     legend(figure, *cells, columns=columns)
     return figure
 

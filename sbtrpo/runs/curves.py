@@ -41,7 +41,7 @@ def curves_png(metrics: Columns, title: str, evaluations: Columns | None = None)
     for axis in axes[1]:
         axis.set_xlabel("environment steps" if "steps" in metrics else "epoch")
     figure.suptitle(title, fontsize=11)
-    span = f"{SMOOTHING} epochs ({CLOSING_STEPS:,} steps of longer ones)"
+    span = f"{SMOOTHING} epochs, at most {CLOSING_STEPS:,} steps"
     note = f"means over the last 50 episodes; bold: trailing mean of {span}"
     if evaluations:
         note += f"; points: {evaluations['episodes'][-1]:,.0f} episodes in fresh worlds, safety with its 95 % interval"
@@ -80,7 +80,7 @@ def trailing_mean(
 
     Args:
         values: of all epochs.
-        steps: after each of them; where given, the window has at most 400,000 of them, or one epoch.
+        steps: after each of them, ascending; where given, the window has at most 400,000 of them, or one epoch.
         window: how many epochs.
 
     >>> trailing_mean(np.array([1.0, 3.0, np.nan, 5.0]), window=2).tolist()

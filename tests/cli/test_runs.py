@@ -341,6 +341,14 @@ def test_steps_that_have_grown_short_are_long_again_in_a_longer_run(
     assert RunFolder.open(run).metrics()["radius"].tolist() == pytest.approx([0.01, 0.0025, 0.0025, 0.000625])
 
 
+def test_a_longer_run_sums_costs_again_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = sbtrpo.train(TOY.replace(algo="sb-trpo_late_hits"), tmp_path / "run", quiet=True)
+    assert main(["resume", str(run), "--total-steps", "800"]) == 0
+    assert "in place of 2; costs are summed again, until" in " ".join(capsys.readouterr().out.split())
+    assert main(["resume", str(run), "--total-steps", "1000"]) == 0  # 0.8 of it are over
+    assert "summed again" not in " ".join(capsys.readouterr().out.split())
+
+
 @pytest.mark.parametrize("steps", ["400", "200", "500"])
 def test_a_run_is_not_made_shorter_than_it_is(steps: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "config.toml").read_bytes()

@@ -254,7 +254,8 @@ def test_settings_of_critics_and_baseline_count_where_there_are_such(
 ) -> None:
     config = TrainConfig(algo=algo, advantage=advantage)
     for name, item in declared(catalogue.method(algo).settings).items():
-        counts = {"critics": critics, "baseline": baseline, None: True}[item.rule.needs]
+        hits = algo in ("sb-trpo_hits", "sb-trpo_late_hits")
+        counts = {"critics": critics, "baseline": baseline, "first-hit": hits, None: True}[item.rule.needs]
         assert (name in config.in_effect()) is counts
         if item.rule.needs:
             given = config.replace(**{name: another(item, config.get(name))})

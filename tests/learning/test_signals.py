@@ -1,5 +1,6 @@
 """Training under several constraints: from what a rollout cost to what the method reads and the row tells."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sbtrpo.learning import training
 from sbtrpo.learning.advantages import gae, normalise, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.training import Trainer
+from sbtrpo.runs.folder import RunFolder
 
 NAMES = ("walls", "speed")
 WORLDS, STEPS = 3, 70  # of the toy task, whose episodes take 50 steps
@@ -198,6 +200,19 @@ def test_first_hits_are_what_sb_trpo_learns_from(two: None, advantage: str) -> N
     rows = [trainer.learn(rollout, 1.0).row for trainer, rollout in zip((plain, hits), rollouts, strict=True)]
     assert rows[0]["cost"] == rows[1]["cost"]
     assert rows[0]["gradient_norm_walls"] != rows[1]["gradient_norm_walls"]
+
+
+def test_late_hits_are_growing_batches_until_they_begin(tmp_path: Path) -> None:
+    rows = []
+    for algo in ("sb-trpo_growing", "sb-trpo_late_hits"):
+        shape: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 400, "total_steps": 3_200}
+        config = TrainConfig(task="ToyCorridor-v0", algo=algo, beta=0.0, **shape)  # so that it violates to the end
+        run = RunFolder.open(training.train(config, tmp_path / algo, quiet=True))
+        rows.append(run.metrics()["gradient_norm_c"])
+    alike = rows[0] == rows[1]
+    assert len(alike) == 8
+    assert alike[:6].all()
+    assert not alike[6:].any()
 
 
 def test_first_hits_may_come_late_in_the_run(two: None) -> None:

@@ -105,10 +105,10 @@ def test_figures_without_runs_say_what_they_need(draw: Callable[[Any], Any]) -> 
 @pytest.mark.parametrize("tasks", [[CIRCLE], [CIRCLE, GOAL], [BUTTON, CIRCLE]])
 def test_headings_fit_their_figures(tasks: list[str]) -> None:
     runs = read_runs(samples.table([samples.run(task, "sb-trpo") for task in tasks]))
-    for gradient in ("reward", "cost"):
-        figure = histograms.angles(runs, gradient)  # type: ignore[arg-type]
+    drawn = [histograms.angles(runs, "reward"), histograms.angles(runs, "cost"), planes.safety_planes(runs)]
+    for figure in (*drawn, figures.progress(runs)):
         figure.draw_without_rendering()
-        assert len(figure.axes) == len(tasks)
+        assert len(figure.axes) in (len(tasks), 2 * len(tasks))
         extent = figure._suptitle.get_window_extent()  # type: ignore[attr-defined]
         assert extent.x0 >= 0
         assert extent.x1 <= figure.bbox.width
