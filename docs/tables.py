@@ -124,7 +124,7 @@ NAMES = {
     "SB-TRPO, first hits": "first hits", "SB-TRPO, late hits": "late hits",
 }  # fmt: skip
 LAST_15 = {**NAMES, "SB-TRPO, late hits": "first hits in the last 15 %"}
-LONG = ("published", "large_batches", "growing")
+LONG = ("published", "large_batches", "growing", "late_hits")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
