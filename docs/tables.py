@@ -34,6 +34,10 @@ PICTURES = {"safety_planes": safety_planes, "progress": progress}
 """Of the runs at full length, in `docs/images`."""
 EPOCHS = 50
 """To a row of `stalls`."""
+BEFORE, AFTER = slice(212, 220), slice(223, 228)
+"""Epochs of `control`: the last eight before 85 % of the run are over, and the last five."""
+SAFE = 0.9
+"""Where runs are safer than that, `control` has nothing to say."""
 STRETCHES = (0, 4, 12, 20)
 """Millions of steps between which `holding` takes its means."""
 
@@ -119,6 +123,25 @@ def _shares_of(found: Sequence[Run], metric: str) -> list[Cell]:
     return cells
 
 
+def control(runs: Runs) -> Table:
+    """Before first hits begin and at the end, with them and, on the same seeds, without."""
+    rows = []
+    for task in runs.tasks:
+        found = {variant.algo: runs.of(task, variant) for variant in runs.variants}
+        hits = found.get("sb-trpo_late_hits", [])
+        without = [run for run in found.get("sb-trpo_growing", []) if run.seed in {late.seed for late in hits}]
+        if any(run.column("safety_probability")[BEFORE].mean() < SAFE for run in hits):
+            metrics = ("safety_probability", "safe_reward", "reward")
+            rows.append([Cell(task), *(_from_to(own, metric) for metric in metrics for own in (hits, without))])
+    heads = (head for title in ("safety prob.", "safe reward", "reward") for head in (title, "growing"))
+    return Table("control", "What first hits do", ["task", *heads], rows)
+
+
+def _from_to(found: Sequence[Run], metric: str) -> Cell:
+    means = [np.mean([run.column(metric)[part].mean() for run in found]) for part in (BEFORE, AFTER) if found]
+    return Cell(" to ".join(f"{mean:.3f}" for mean in means), value=0)
+
+
 NAMES = {
     "SB-TRPO": "as published, here", "SB-TRPO, annealed": "400 worlds", "SB-TRPO, growing": "growing",
     "SB-TRPO, first hits": "first hits", "SB-TRPO, late hits": "late hits",
@@ -129,6 +152,7 @@ BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
+    Block("docs/batches.md", "control", partial(by_name, control), ("growing", "late_hits_85")),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),

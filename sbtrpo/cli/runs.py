@@ -41,13 +41,11 @@ def train(
     if num_seeds < 1:
         raise ValueError(f"num_seeds must be at least 1, got {num_seeds}")
     chosen = settings.base.replace(**given(settings))
-    why = dict.fromkeys(chosen.without_effect(), f"advantage {chosen.method.advantage}")
-    if "first_hit_from" in why:
-        why["first_hit_from"] = f"cost_to_go {chosen.get('cost_to_go')}"
-    for reason in dict.fromkeys(why.values()):
-        idle = [name for name in why if why[name] == reason]
-        verb = "changes" if len(idle) == 1 else "change"
-        print(f"sbtrpo: {', '.join(idle)} {verb} nothing with {reason}", file=sys.stderr)
+    idle = chosen.without_effect()
+    for reason in dict.fromkeys(idle.values()):
+        names = [name for name in idle if idle[name] == reason]
+        verb = "changes" if len(names) == 1 else "change"
+        print(f"sbtrpo: {', '.join(names)} {verb} nothing with {reason} {chosen.get(reason)}", file=sys.stderr)
     for k in range(num_seeds):
         seeded = chosen.replace(seed=chosen.seed + 1000 * k)
         folder = out / f"seed{seeded.seed}" if out is not None and num_seeds > 1 else out

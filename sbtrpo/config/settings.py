@@ -190,7 +190,7 @@ class MethodSettings:
         if needs is None:
             return True
         if needs == "first-hit":
-            return any(map(self.first_hits, (0.0, 1.0)))
+            return self.first_hits(1.0)
         return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
 
     def scheduled(self, progress: float) -> dict[str, float]:

@@ -146,10 +146,12 @@ class TrainConfig(RunSettings):
             return self.epoch_growth > 0
         return self.patience > 0 if needs == "patience" else self.method.in_effect(needs)
 
-    def without_effect(self) -> list[str]:
-        """Settings that were given and change nothing, as their method is set."""
+    def without_effect(self) -> dict[str, str]:
+        """Settings that were given and change nothing, each with the setting by whose value it does not."""
         rules = declared(type(self.method))
-        return [n for n in self.given if n in rules and not self.method.in_effect(rules[n].rule.needs)]
+        needs = {name: rules[name].rule.needs for name in self.given if name in rules}
+        idle = {name: need for name, need in needs.items() if not self.method.in_effect(need)}
+        return {name: "cost_to_go" if need == "first-hit" else "advantage" for name, need in idle.items()}
 
     def notes(self) -> list[str]:
         """What a user may not expect of these settings."""

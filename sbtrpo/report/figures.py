@@ -193,13 +193,8 @@ def car_circle(runs: Runs, most: int = 5) -> Figure:
         axes.set_ylim(bottom=0)
         reward_axes = axes.twinx()
         reward_axes.plot(x, run.column("reward"), color=BLUE, linewidth=0.5, alpha=0.4)
-        reward_axes.plot(
-            x,
-            trailing_mean(run.column("reward"), run.columns["steps"]),
-            color=BLUE,
-            linewidth=1.8,
-            label="reward (right)",
-        )
+        smooth = trailing_mean(run.column("reward"), run.columns["steps"])
+        reward_axes.plot(x, smooth, color=BLUE, linewidth=1.8, label="reward (right)")
         tidy(axes, f"seed {run.seed}: {_spells(spells)}", x=label if run is circle_runs[-1] else "", y="cost")
         tidy(reward_axes, y="reward")
         reward_axes.grid(visible=False)

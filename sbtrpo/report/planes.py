@@ -36,9 +36,9 @@ def safety_planes(runs: Runs) -> Figure:
         raise Missing("no runs")
     columns = min(ACROSS, len(runs.tasks))
     rows = -(-len(runs.tasks) // columns)
-    figure = sheet(max(4.5, 3.1 * columns), 0.9 + 2.9 * rows + 0.2 * -(-2 * len(rivals(runs)) // columns))
-    cells = [axes for row in grid(figure, rows, columns) for axes in row]
     names, shown = paper.tasks(), rivals(runs)
+    figure = sheet(max(4.5, 3.1 * columns), 0.9 + 2.9 * rows + 0.2 * -(-2 * len(shown) // columns))
+    cells = [axes for row in grid(figure, rows, columns) for axes in row]
     for axes, task in zip(cells, runs.tasks, strict=False):
         beside = any(_printed(task, variant) for variant in shown)
         metric = paper.PRODUCT if beside else "safe_reward"
@@ -50,9 +50,8 @@ def safety_planes(runs: Runs) -> Figure:
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
     compared = any(_printed(task, variant) for task in runs.tasks for variant in shown)
-    what = "bars: by definition, of safe episodes alone" if compared else ""
-    between = "\n" if columns < 3 else "; " if what else ""
-    figure.suptitle(f"Further right violates less, higher earns more{between}{what}", fontsize=12)
+    words = ["Further right violates less, higher earns more", "bars: by definition, of safe episodes alone"]
+    figure.suptitle(("; " if columns > 2 else "\n").join(words[: 1 + compared]), fontsize=12)
     legend(figure, *cells, columns=columns)
     return figure
 
