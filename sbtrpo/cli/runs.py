@@ -64,6 +64,7 @@ def resume(
     wandb: bool = False,
     engine: Literal["auto", "cpu", "gpu", "gpu-on-cpu"] | None = None,
     grow_by: Literal["steps", "worlds"] | None = None,
+    device: str | None = None,
 ) -> int:
     """Continue a stopped or killed run as if it had never stopped, or make a finished one longer.
 
@@ -75,9 +76,10 @@ def resume(
         wandb: also log to Weights & Biases.
         engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
         grow_by: worlds, where epochs grow: from now on longer ones have more worlds, and those that there are go on.
+        device: where the learner is from now on: auto, cpu or cuda; as before if left out.
     """
     from sbtrpo.learning import training
     from sbtrpo.runs.folder import RunFolder
 
-    path = training.resume(run, quiet, wandb, engine, total_steps, grow_by=grow_by)
+    path = training.resume(run, quiet, wandb, engine, total_steps, grow_by=grow_by, device=device)
     return 0 if RunFolder.open(path).is_finished else INTERRUPTED

@@ -393,6 +393,7 @@ def resume(
     total_steps: int | None = None,
     callbacks: Callback | Iterable[Callback] = (),
     grow_by: GrowBy | None = None,
+    device: str | None = None,
 ) -> Path:
     """Continue a run from its newest intact checkpoint, as if it had never stopped.
 
@@ -405,12 +406,15 @@ def resume(
             new length from here on, and not from the beginning.
         callbacks: as those of `train`; they are not kept with the run.
         grow_by: "worlds": from now on longer epochs have more worlds, and those that there are go on.
+        device: where the learner is from now on, cpu or cuda; a run with `device="cuda"` goes on elsewhere by "cpu".
     """
     listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
         changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
         if engine is not None and engine != folder.config.engine:
             changes |= {"engine": engine, "device": "auto"}
+        if device is not None and device != folder.config.device:
+            changes["device"] = device
         if grow_by is not None and not folder.config.epoch_growth:
             raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
         if grow_by not in (None, folder.config.grow_by) and (total_steps or not folder.is_finished):

@@ -392,6 +392,21 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(tmp_path:
     assert (killed / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 
+def test_a_run_with_its_learner_on_a_gpu_goes_on_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    whole = sbtrpo.train(TOY, tmp_path / "whole", quiet=True)
+    folder = RunFolder.create(tmp_path / "moved", TOY.replace(device="cuda"))
+    trainer = Trainer(TOY)
+    recorder = Recorder(trainer, folder)
+    recorder.record(trainer.run_epoch())
+    recorder.close()
+    with pytest.raises(UserError, match="torch sees no GPU here, so there is no device cuda; use --device cpu"):
+        sbtrpo.resume(folder.path, quiet=True)
+    assert cli.main(["resume", str(folder.path), "--device", "cpu", "--quiet"]) == 0
+    assert RunFolder.open(folder.path).config.device == "cpu"
+    assert (folder.path / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("device", "sentence"),
     [
