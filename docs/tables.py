@@ -1,6 +1,6 @@
 """Fills the tables of results into the README and these pages, from the collected runs under `results/`.
 
-`python docs/tables.py` writes them and two pictures of these runs, `python docs/tables.py --check` only says whether
+`python docs/tables.py` writes them and three pictures of these runs, `python docs/tables.py --check` only says whether
 the tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
 `<!-- end of table -->`.
 """
@@ -30,8 +30,6 @@ from sbtrpo.report.runs import Run, Runs, read_runs
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
-PICTURES = {"safety_planes": safety_planes, "progress": progress}
-"""Of the runs at full length, in `docs/images`."""
 EPOCHS = 50
 """To a row of `stalls`."""
 BEFORE, AFTER = slice(212, 220), slice(223, 228)
@@ -147,16 +145,25 @@ NAMES = {
     "SB-TRPO, first hits": "first hits", "SB-TRPO, late hits": "late hits",
 }  # fmt: skip
 LAST_15 = {**NAMES, "SB-TRPO, late hits": "first hits in the last 15 %"}
+FIVE_TIMES = {**NAMES, "SB-TRPO, late hits": "late hits, 100 M steps"}
 LONG = ("published", "large_batches", "growing", "late_hits")
+LONGER = ("late_hits_100m",)
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
     Block("docs/batches.md", "control", partial(by_name, control), ("growing", "late_hits_85")),
+    Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
+PICTURES = {
+    "safety_planes": (safety_planes, LONG),
+    "progress": (progress, LONG),
+    "progress_100m": (progress, LONGER),
+}
+"""In `docs/images`: what draws each, and of which runs."""
 
 
 def filled(page: str, name: str, rows: str) -> str:
@@ -183,8 +190,8 @@ def main() -> int:
             if not check:
                 path.write_text(after, encoding="utf-8", newline="\n")
     if not check:
-        for name, draw in PICTURES.items():
-            (ROOT / "docs" / "images" / f"{name}.png").write_bytes(files(partial(draw, runs_of(LONG)))["png"])
+        for name, (draw, sources) in PICTURES.items():
+            (ROOT / "docs" / "images" / f"{name}.png").write_bytes(files(partial(draw, runs_of(sources)))["png"])
     what = "not as the runs have it, `make tables` mends that" if check else "filled"
     print("\n".join(f"{one}: {what}" for one in stale) or "all tables are as the runs have them")
     return int(check and bool(stale))
