@@ -9,8 +9,8 @@ import hashlib
 import json
 import math
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
@@ -265,6 +265,19 @@ class Scheduler:
         )
         for note in dict.fromkeys(note for run in self.runs for note in run.config.notes()):
             self.view.say(note)
+        for note in self._apart() if self.pack > 1 else ():
+            self.view.say(note)
+
+    def _apart(self) -> Iterator[str]:
+        """Why runs that would fit into one pack are not in one."""
+        epochs: dict[tuple[str, object], Counter[int]] = defaultdict(Counter)
+        for run in self.runs:
+            if run.status == "waiting" and (key := pack_key(run.config)) is not None:
+                epochs[run.config.task, key][run.progress.epoch] += 1
+        for (task, _), found in epochs.items():
+            if len(found) > 1:
+                stand = ", ".join(f"{count} after epoch {epoch}" for epoch, count in sorted(found.items()))
+                yield f"runs of {task} share a simulator where they stand at one epoch, so not all of these do: {stand}"
 
     def _refresh(self) -> None:
         for run in self.runs:

@@ -193,8 +193,10 @@ def test_a_second_ctrl_c_waits_for_nobody(tmp_path: Path) -> None:
 def test_packs_hold_runs_of_one_task_and_shape(tmp_path: Path) -> None:
     runs = [*RUNS, toy(seed=5, num_envs=4), toy(seed=6, algo="cpo"), toy(seed=7, steps_per_epoch=150)]
     write_run(tmp_path, RUNS[1], [(1.0, 2.0, 0.5, 0.5)])
-    launcher = FakeLauncher(train, slots=9)
-    Scheduler(runs, tmp_path, launcher, pack=3).run()
+    launcher, output = FakeLauncher(train, slots=9), io.StringIO()
+    view = BenchmarkView(console=Console(file=output, width=200))
+    Scheduler(runs, tmp_path, launcher, pack=3, view=view).run()
+    assert "so not all of these do: 4 after epoch 0, 1 after epoch 1\n" in output.getvalue()
     assert [[config.seed for config in job.runs] for job in launcher.started] == [[0, 2, 3], [1], [5], [6], [7]]
 
 
