@@ -5,7 +5,8 @@ step within the trust region, F^-1 of its gradient; half of the worlds judge tha
 does it do, to first order, to the discounted cost there, to the discounted first hit, and to the return? One that
 estimates noise does nothing. `share` is what holds of the change that the step promises in its own worlds. From the
 quarter that is left critics are learnt, of the cost and of first hits, in the place of ones that have seen many earlier
-epochs, and networks that tell the advantage itself from observation and action ("learnt").
+epochs, and networks that tell the advantage itself from observation and action ("learnt"). Where --only asks for none
+of these, the worlds of that quarter make steps, too.
 
     python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
@@ -15,6 +16,12 @@ file, and --draw makes the figure of such a file.
 
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 --table results/estimators.csv
     python benchmarks/estimators.py --draw docs/images/estimators.png --table results/estimators.csv
+
+What a larger batch is worth, and the figure of it:
+
+    python benchmarks/estimators.py RUN --worlds 12800 --engine gpu --subsets 20 100 400 1600 6400 \\
+      --only '^mc$|^first hit$' --table results/batch_sizes.csv
+    python benchmarks/estimators.py --draw docs/images/batch_sizes.png --table results/batch_sizes.csv --by worlds
 """
 
 from __future__ import annotations
@@ -174,11 +181,17 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     """The rows of the table."""
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
-    makers, past, others = order[: count // 4], order[count // 4 : count // 2], picked(rollout, order[count // 2 :])
-    known, estimators = picked(rollout, past), dict(ESTIMATORS)
-    for kind, target, hits in (("critic", to_go_of_cost, False), ("first hit, critic", first_hit, True)):
+    others, estimators = picked(rollout, order[count // 2 :]), dict(ESTIMATORS)
+    kinds = (("critic", to_go_of_cost, False), ("first hit, critic", first_hit, True))
+    learnt = [
+        kind for kind in kinds
+        if any(re.search(args.only, name) for name in (f"{kind[0]}, learnt", *(_decayed(kind[0], x) for x in DECAYS)))
+    ]  # fmt: skip
+    makers = order[: count // 4 if learnt else count // 2]
+    known = picked(rollout, order[count // 4 : count // 2])
+    for kind, target, hits in learnt:
         critic = learn_critic(known, target(known, gamma), args.updates)
-        estimators |= {f"{kind}, lambda {decay}": with_critic(critic, decay, hits) for decay in DECAYS}
+        estimators |= {_decayed(kind, decay): with_critic(critic, decay, hits) for decay in DECAYS}
         if re.search(args.only, name := f"{kind}, learnt"):
             advantage = with_critic(critic, 0.9, hits)(known, gamma)
             estimators[name] = learn_advantage(known, advantage, args.updates, trainer.policy)
@@ -188,7 +201,7 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     fair.append(less_baseline(first_hit(others, gamma), others))
     region = region_of(trainer, others, torch.stack(fair))
     for row, estimate in zip(region.batch.advantages, fair, strict=True):
-        row *= estimate.std() / row.std()  # each in its own units
+        row *= (estimate.std() / row.std()).nan_to_num()  # each in its own units; where nothing violates, all are 0
     g_r, g_c, g_h = region.gradients()
     estimators = {name: estimator for name, estimator in estimators.items() if re.search(args.only, name)}
     for size in args.subsets:
@@ -201,7 +214,8 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 mine = region_of(trainer, own, torch.stack([to_go(own.reward, own, gamma), estimate]))
                 gradients = mine.gradients()
                 solution = solve(mine, -gradients[1:], SETTINGS)
-                step = solution.x[0] * to_boundary(float(solution.x[0] @ solution.product[0]), args.kl)
+                curvature = float(solution.x[0] @ solution.product[0])
+                step = solution.x[0] * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
                 promised = float(gradients[1] @ step)
                 holds = float(g_c @ step)
                 found.append([holds, float(g_h @ step), float(g_r @ step), holds / promised if promised else math.nan])
@@ -218,6 +232,10 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 "reward": round(float(reward.mean()), 6),
                 "share": round(float(share.mean()), 3) if name.startswith("mc") else None,
             }
+
+
+def _decayed(kind: str, decay: float) -> str:
+    return f"{kind}, lambda {decay}"
 
 
 def keep(row: dict[str, Any], table: Path) -> None:
@@ -260,6 +278,35 @@ def draw(table: Path, picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
+def draw_sizes(table: Path, picture: Path) -> None:
+    """Every task's estimators by the worlds that make a step: what it does to the chance of a hit in other episodes."""
+    from matplotlib.figure import Figure
+
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
+    columns = min(4, len(tasks))
+    lines = -(-len(tasks) // columns)
+    figure = Figure(figsize=(3.1 * columns + 0.5, 2.6 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for panel in panels[len(tasks) :]:
+        panel.set_visible(False)
+    for task, axes in zip(tasks, panels, strict=False):
+        for name, marker in zip(names, "os^D", strict=False):
+            own = [row for row in rows if (row["task"], row["estimator"]) == (task, name)]
+            worlds, hit, error = ([float(row[key]) for row in own] for key in ("worlds", "hit", "hit_error"))
+            axes.errorbar(worlds, np.negative(hit), yerr=error, fmt=f"{marker}-", markersize=4, label=name)
+        axes.axhline(0, color="0.7", linewidth=0.8)
+        axes.set_xscale("log")
+        axes.set_title(task, fontsize=9)
+        axes.tick_params(labelsize=8)
+        axes.grid(color="0.92")
+    figure.supxlabel("worlds that make a step", fontsize=9)
+    figure.supylabel("fall of the discounted chance of a hit elsewhere", fontsize=9)
+    panels[0].legend(fontsize=8)
+    figure.savefig(picture, dpi=110)
+
+
 def rank(args: Any) -> None:
     """Play, judge, print."""
     which = int(args.which) if args.which.isdigit() else args.which
@@ -298,10 +345,12 @@ def main() -> None:
     parser.add_argument("--kl", type=float, default=0.01)
     parser.add_argument("--table", type=Path, help="a CSV file for the rows")
     parser.add_argument("--draw", type=Path, help="make a picture of the table instead")
+    kinds = ("estimator", "worlds")
+    parser.add_argument("--by", choices=kinds, default=kinds[0], help="what the picture tells apart")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
     if args.draw and args.table:
-        draw(args.table, args.draw)
+        (draw if args.by == "estimator" else draw_sizes)(args.table, args.draw)
     elif args.draw or args.run is None:
         parser.error("name a run, or a --table to --draw")
     else:

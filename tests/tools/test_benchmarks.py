@@ -75,7 +75,7 @@ def test_packs() -> None:
 @pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
     config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
-    run, table, picture = sbtrpo.train(config, tmp_path / "run", quiet=True), tmp_path / "t.csv", tmp_path / "t.png"
+    run, table = sbtrpo.train(config, tmp_path / "run", quiet=True), tmp_path / "t.csv"
     script = [sys.executable, str(FOLDER / "estimators.py")]
     sizes = ["--worlds", "16", "--steps", "30", "--subsets", "2", "--repeats", "2", "--updates", "2"]
     command = [*script, str(run), *sizes, "--engine", "cpu", "--json", "--table", str(table)]
@@ -85,5 +85,10 @@ def test_estimators(tmp_path: Path) -> None:
     assert {row["estimator"] for row in ranked} >= {"mc", "mc, linear", "first hit", "critic, lambda 0.9"}
     assert all(row["subsets"] == 2 and row["worlds"] == 2 for row in ranked)
     assert len(table.read_text(encoding="utf-8").splitlines()) == 1 + len(ranked)
-    subprocess.run([*script, "--draw", str(picture), "--table", str(table)], check=True)
-    assert picture.read_bytes()[1:4] == b"PNG"
+    for kind in ("estimator", "worlds"):
+        picture = tmp_path / f"{kind}.png"
+        subprocess.run([*script, "--draw", str(picture), "--table", str(table), "--by", kind], check=True)
+        assert picture.read_bytes()[1:4] == b"PNG"
+    sizes[sizes.index("--subsets") + 1] = "8"  # without a critic half of the worlds make steps
+    child = subprocess.run([*command[:3], *sizes, "--only", "^mc$", "--json"], capture_output=True, text=True, check=True)
+    assert [json.loads(line).get("worlds") for line in child.stdout.splitlines()] == [None, 8]
