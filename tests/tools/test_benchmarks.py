@@ -90,5 +90,7 @@ def test_estimators(tmp_path: Path) -> None:
         subprocess.run([*script, "--draw", str(picture), "--table", str(table), "--by", kind], check=True)
         assert picture.read_bytes()[1:4] == b"PNG"
     sizes[sizes.index("--subsets") + 1] = "8"  # without a critic half of the worlds make steps
-    child = subprocess.run([*command[:3], *sizes, "--only", "^mc$", "--json"], capture_output=True, text=True, check=True)
+    child = subprocess.run(
+        [*command[:3], *sizes, "--only", "^mc$", "--json"], capture_output=True, text=True, check=True
+    )
     assert [json.loads(line).get("worlds") for line in child.stdout.splitlines()] == [None, 8]
