@@ -177,21 +177,35 @@ def region_of(trainer: Trainer, rollout: Rollout, estimates: Tensor) -> TrustReg
     return TrustRegion(trainer.policy, batch, "sum_over_dims", SETTINGS.cg_damping)
 
 
+KINDS: dict[str, tuple[Estimator, bool]] = {"critic": (to_go_of_cost, False), "first hit, critic": (first_hit, True)}
+"""Of critics: what they learn, and whether it is of first hits."""
+
+
+def names_of(kind: str) -> list[str]:
+    """The estimators with such a critic."""
+    return [*(f"{kind}, lambda {decay}" for decay in DECAYS), f"{kind}, learnt"]
+
+
+def learnt_kinds(only: str) -> list[str]:
+    """The critics that the estimators of these names need."""
+    return [kind for kind in KINDS if any(re.search(only, name) for name in names_of(kind))]
+
+
+def makers_of(args: Any) -> int:
+    """How many worlds make steps."""
+    return int(args.worlds // (4 if learnt_kinds(args.only) else 2))
+
+
 def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, Any]]:
     """The rows of the table."""
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
-    others, estimators = picked(rollout, order[count // 2 :]), dict(ESTIMATORS)
-    kinds = (("critic", to_go_of_cost, False), ("first hit, critic", first_hit, True))
-    learnt = [
-        kind for kind in kinds
-        if any(re.search(args.only, name) for name in (f"{kind[0]}, learnt", *(_decayed(kind[0], x) for x in DECAYS)))
-    ]  # fmt: skip
-    makers = order[: count // 4 if learnt else count // 2]
-    known = picked(rollout, order[count // 4 : count // 2])
-    for kind, target, hits in learnt:
+    makers, others = order[: makers_of(args)], picked(rollout, order[count // 2 :])
+    estimators, known = dict(ESTIMATORS), picked(rollout, order[len(makers) : count // 2])
+    for kind in learnt_kinds(args.only):
+        target, hits = KINDS[kind]
         critic = learn_critic(known, target(known, gamma), args.updates)
-        estimators |= {_decayed(kind, decay): with_critic(critic, decay, hits) for decay in DECAYS}
+        estimators |= {f"{kind}, lambda {decay}": with_critic(critic, decay, hits) for decay in DECAYS}
         if re.search(args.only, name := f"{kind}, learnt"):
             advantage = with_critic(critic, 0.9, hits)(known, gamma)
             estimators[name] = learn_advantage(known, advantage, args.updates, trainer.policy)
@@ -230,12 +244,8 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 "hit": round(float(hit.mean()), 6),
                 "hit_error": round(hit_error, 6),
                 "reward": round(float(reward.mean()), 6),
-                "share": round(float(share.mean()), 3) if name.startswith("mc") else None,
+                "share": round(float(share.nanmean()), 3) if name.startswith("mc") and share.isfinite().any() else None,
             }
-
-
-def _decayed(kind: str, decay: float) -> str:
-    return f"{kind}, lambda {decay}"
 
 
 def keep(row: dict[str, Any], table: Path) -> None:
@@ -292,8 +302,9 @@ def draw_sizes(table: Path, picture: Path) -> None:
     for panel in panels[len(tasks) :]:
         panel.set_visible(False)
     for task, axes in zip(tasks, panels, strict=False):
-        for name, marker in zip(names, "os^D", strict=False):
+        for name, marker in zip(names, itertools.cycle("os^D")):
             own = [row for row in rows if (row["task"], row["estimator"]) == (task, name)]
+            own.sort(key=lambda row: int(row["worlds"]))
             worlds, hit, error = ([float(row[key]) for row in own] for key in ("worlds", "hit", "hit_error"))
             axes.errorbar(worlds, np.negative(hit), yerr=error, fmt=f"{marker}-", markersize=4, label=name)
         axes.axhline(0, color="0.7", linewidth=0.8)
@@ -353,6 +364,10 @@ def main() -> None:
         (draw if args.by == "estimator" else draw_sizes)(args.table, args.draw)
     elif args.draw or args.run is None:
         parser.error("name a run, or a --table to --draw")
+    elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, *map(names_of, KINDS))):
+        parser.error(f"no estimator has a name like {args.only}")
+    elif max(args.subsets) > makers_of(args):
+        parser.error(f"of {args.worlds} worlds {makers_of(args)} make steps: more --worlds, or smaller --subsets")
     else:
         rank(args)
 

@@ -32,8 +32,10 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
 EPOCHS = 50
 """To a row of `stalls`."""
-BEFORE, AFTER = slice(212, 220), slice(223, 228)
-"""Epochs of `control`: the last eight before 85 % of the run are over, and the last five."""
+BEFORE = {0.75: slice(206, 214), 0.85: slice(212, 220)}
+"""The last eight epochs of `control` before first hits begin, by the share of the run after which they do."""
+AFTER = slice(223, 228)
+"""The last five."""
 SAFE = 0.9
 """Where runs are safer than that, `control` has nothing to say."""
 STRETCHES = (0, 4, 12, 20)
@@ -121,22 +123,25 @@ def _shares_of(found: Sequence[Run], metric: str) -> list[Cell]:
     return cells
 
 
-def control(runs: Runs) -> Table:
-    """Before first hits begin and at the end, with them and, on the same seeds, without."""
-    rows = []
+def control(runs: Runs, share: float) -> Table:
+    """Before first hits begin and at the end, with them and, on the same seeds where there are such runs, without."""
+    rows, parts = [], (BEFORE[share], AFTER)
     for task in runs.tasks:
         found = {variant.algo: runs.of(task, variant) for variant in runs.variants}
-        hits = found.get("sb-trpo_late_hits", [])
-        without = [run for run in found.get("sb-trpo_growing", []) if run.seed in {late.seed for late in hits}]
-        if any(run.column("safety_probability")[BEFORE].mean() < SAFE for run in hits):
+        hits, without = found.get("sb-trpo_late_hits", []), found.get("sb-trpo_growing", [])
+        if hits and without:
+            seeds = {run.seed for run in hits} & {run.seed for run in without}
+            hits, without = ([run for run in own if run.seed in seeds] for own in (hits, without))
+        if any(run.column("safety_probability")[parts[0]].mean() < SAFE for run in hits):
             metrics = ("safety_probability", "safe_reward", "reward")
-            rows.append([Cell(task), *(_from_to(own, metric) for metric in metrics for own in (hits, without))])
+            cells = (_from_to(own, metric, parts) for metric in metrics for own in (hits, without))
+            rows.append([Cell(task), Cell(str(len(hits)), value=len(hits)), *cells])
     heads = (head for title in ("safety prob.", "safe reward", "reward") for head in (title, "growing"))
-    return Table("control", "What first hits do", ["task", *heads], rows)
+    return Table("control", "What first hits do", ["task", "seeds", *heads], rows)
 
 
-def _from_to(found: Sequence[Run], metric: str) -> Cell:
-    means = [np.mean([run.column(metric)[part].mean() for run in found]) for part in (BEFORE, AFTER) if found]
+def _from_to(found: Sequence[Run], metric: str, parts: Sequence[slice]) -> Cell:
+    means = [np.mean([run.column(metric)[part].mean() for run in found]) for part in parts if found]
     return Cell(" to ".join(f"{mean:.3f}" for mean in means), value=0)
 
 
@@ -152,7 +157,8 @@ BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
-    Block("docs/batches.md", "control", partial(by_name, control), ("growing", "late_hits_85")),
+    Block("docs/batches.md", "control", partial(by_name, partial(control, share=0.85)), ("growing", "late_hits_85")),
+    Block("docs/batches.md", "quarter", partial(by_name, partial(control, share=0.75)), ("growing", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),

@@ -269,15 +269,18 @@ class Scheduler:
             self.view.say(note)
 
     def _apart(self) -> Iterator[str]:
-        """Why runs that would fit into one pack are not in one."""
+        """Why there are more packs than runs that fit together would need."""
         epochs: dict[tuple[str, object], Counter[int]] = defaultdict(Counter)
         for run in self.runs:
             if run.status == "waiting" and (key := pack_key(run.config)) is not None:
                 epochs[run.config.task, key][run.progress.epoch] += 1
         for (task, _), found in epochs.items():
-            if len(found) > 1:
-                stand = ", ".join(f"{count} after epoch {epoch}" for epoch, count in sorted(found.items()))
-                yield f"runs of {task} share a simulator where they stand at one epoch, so not all of these do: {stand}"
+            packs = sum(math.ceil(count / self.pack) for count in found.values())
+            if packs > math.ceil(found.total() / self.pack):
+                yield (
+                    f"{found.total()} runs of {task} make {packs} packs, as only runs at one epoch share a simulator,"
+                    f" and these stand at {len(found)}, from {min(found)} to {max(found)}"
+                )
 
     def _refresh(self) -> None:
         for run in self.runs:

@@ -76,7 +76,8 @@ def resume(
         wandb: also log to Weights & Biases.
         engine: what simulates the worlds from now on, cpu or gpu; as before if left out.
         grow_by: worlds, where epochs grow: from now on longer ones have more worlds, and those that there are go on.
-        device: where the learner is from now on: auto, cpu or cuda; as before if left out.
+        device: where the learner is from now on, auto, cpu or cuda, and with engine auto the worlds, too; as before if
+            left out.
     """
     from sbtrpo.learning import training
     from sbtrpo.runs.folder import RunFolder

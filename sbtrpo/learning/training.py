@@ -406,18 +406,20 @@ def resume(
             new length from here on, and not from the beginning.
         callbacks: as those of `train`; they are not kept with the run.
         grow_by: "worlds": from now on longer epochs have more worlds, and those that there are go on.
-        device: where the learner is from now on, cpu or cuda; a run with `device="cuda"` goes on elsewhere by "cpu".
+        device: where the learner is from now on, cpu or cuda, and with `engine="auto"` the worlds, too; numbers then
+            differ by rounding. A run with `device="cuda"` goes on where there is no GPU by "cpu".
     """
     listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
         changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
-        if engine is not None and engine != folder.config.engine:
+        goes_on = bool(changes) or not folder.is_finished
+        if goes_on and engine not in (None, folder.config.engine):
             changes |= {"engine": engine, "device": "auto"}
-        if device is not None and device != folder.config.device:
+        if goes_on and device not in (None, changes.get("device", folder.config.device)):
             changes["device"] = device
         if grow_by is not None and not folder.config.epoch_growth:
             raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
-        if grow_by not in (None, folder.config.grow_by) and (total_steps or not folder.is_finished):
+        if goes_on and grow_by not in (None, folder.config.grow_by):
             changes["grow_by"] = grow_by
         trainer, notes = restore(folder, **changes)
         return _run(trainer, folder, quiet, listening, notes)

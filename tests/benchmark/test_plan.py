@@ -67,6 +67,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("large_batches", 8 * 3),
         ("first_hits", 8 * 3),
         ("late_hits", 8 * 3),
+        ("late_hits_100m", 8 * 3),
         ("cpo_hopper", 2 * 2),
     ],
 )

@@ -196,8 +196,21 @@ def test_packs_hold_runs_of_one_task_and_shape(tmp_path: Path) -> None:
     launcher, output = FakeLauncher(train, slots=9), io.StringIO()
     view = BenchmarkView(console=Console(file=output, width=200))
     Scheduler(runs, tmp_path, launcher, pack=3, view=view).run()
-    assert "so not all of these do: 4 after epoch 0, 1 after epoch 1\n" in output.getvalue()
+    assert (
+        f"5 runs of {RUNS[0].task} make 3 packs, as only runs at one epoch share a simulator, and these stand at 2,"
+        " from 0 to 1\n"
+    ) in output.getvalue()
     assert [[config.seed for config in job.runs] for job in launcher.started] == [[0, 2, 3], [1], [5], [6], [7]]
+
+
+@pytest.mark.parametrize(("pack", "resumed"), [(1, 1), (2, 2), (4, 0), (4, 4)])
+def test_packs_that_are_as_few_as_can_be_need_no_word(tmp_path: Path, pack: int, resumed: int) -> None:
+    for config in RUNS[:resumed]:
+        write_run(tmp_path, config, [(1.0, 2.0, 0.5, 0.5)])
+    output = io.StringIO()
+    view = BenchmarkView(console=Console(file=output, width=200))
+    Scheduler(RUNS, tmp_path, FakeLauncher(train), pack=pack, view=view).run()
+    assert "share a simulator" not in output.getvalue()
 
 
 def test_a_run_that_failed_in_a_pack_is_tried_again_alone(tmp_path: Path) -> None:
