@@ -412,14 +412,13 @@ def resume(
     listening = check_callbacks(callbacks)
     with RunFolder.open(run, wandb=wandb) as folder:
         changes: dict[str, Any] = {} if total_steps is None else {"total_steps": total_steps}
-        goes_on = bool(changes) or not folder.is_finished
-        if goes_on and engine not in (None, folder.config.engine):
+        if engine not in (None, folder.config.engine):
             changes |= {"engine": engine, "device": "auto"}
-        if goes_on and device not in (None, changes.get("device", folder.config.device)):
+        if device not in (None, changes.get("device", folder.config.device)):
             changes["device"] = device
         if grow_by is not None and not folder.config.epoch_growth:
             raise UserError(f"epochs of {folder.path} are all alike; leave grow_by out")
-        if goes_on and grow_by not in (None, folder.config.grow_by):
+        if grow_by not in (None, folder.config.grow_by) and (total_steps or not folder.is_finished):
             changes["grow_by"] = grow_by
         trainer, notes = restore(folder, **changes)
         return _run(trainer, folder, quiet, listening, notes)

@@ -90,6 +90,10 @@ def test_another_engine_is_written_down_and_all_else_stays(tmp_path: Path) -> No
     with pytest.raises(UserError, match="no physics"):
         sbtrpo.resume(run, quiet=True, engine="gpu")
     assert tomllib.loads((run / "config.toml").read_text()) == after
+    sbtrpo.resume(run, quiet=True, engine="auto", device="cpu")
+    assert tomllib.loads((run / "config.toml").read_text()) == {**before, "engine": "auto", "device": "cpu"}
+    sbtrpo.resume(run, quiet=True, engine="cpu", device="cpu")  # as it is, and another engine alone would move it
+    assert tomllib.loads((run / "config.toml").read_text()) == {**before, "engine": "cpu", "device": "cpu"}
 
 
 @pytest.mark.slow

@@ -404,8 +404,6 @@ def test_a_run_with_its_learner_on_a_gpu_goes_on_without_one(tmp_path: Path, mon
         sbtrpo.resume(folder.path, quiet=True)
     assert cli.main(["resume", str(folder.path), "--device", "cpu", "--quiet"]) == 0
     assert RunFolder.open(folder.path).config.device == "cpu"
-    sbtrpo.resume(folder.path, quiet=True, engine="auto", device="auto")  # it is finished, and stays what it is
-    assert RunFolder.open(folder.path).config.device == "cpu"
     assert (folder.path / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
 
 
