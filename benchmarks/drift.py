@@ -19,7 +19,7 @@ import torch
 
 from sbtrpo.learning.recorder import checkpoints_of
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.normaliser import units
 from sbtrpo.runs.folder import RunFolder
 

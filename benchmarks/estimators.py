@@ -45,7 +45,7 @@ from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, sol
 from sbtrpo.config.file import read_config
 from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
 

@@ -30,7 +30,7 @@ from sbtrpo.algorithms.trust_region import Solution, TrustRegion, TrustRegionMet
 from sbtrpo.benchmark.pack import SharedPool, one_after_another
 from sbtrpo.config import TrainConfig
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 
 Times = dict[str, list[float]]
 

@@ -29,7 +29,7 @@ from typing import Any
 import sbtrpo
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs.registry import PAPER_TASKS
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.tools import device_speed
 from sbtrpo.tools.device_speed import Alone, Stopwatch, play
 

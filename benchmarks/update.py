@@ -40,7 +40,7 @@ from sbtrpo.algorithms.ppo_lag import PPOLagSettings
 from sbtrpo.algorithms.sb_trpo import SBTRPOSettings, safety_share
 from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.config import TrainConfig, catalogue
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.critics import Critics
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy

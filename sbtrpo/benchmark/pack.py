@@ -30,7 +30,8 @@ from sbtrpo.learning.display import Display
 from sbtrpo.learning.interrupts import interruptible
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Trainer, restore
+from sbtrpo.learning.trainer import Epoch, Trainer
+from sbtrpo.learning.training import restore
 from sbtrpo.runs.folder import RunFolder
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from sbtrpo.benchmark.pack import Learnt, Outcome, SharedPool
 from sbtrpo.envs.gpu import GpuPool
 from sbtrpo.learning.device import DeviceCollector
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 from sbtrpo.nets.policies import Policies
 from sbtrpo.nets.policy import Policy
 

@@ -26,7 +26,7 @@ from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.judgement import Merit, merit
 
 if TYPE_CHECKING:
-    from sbtrpo.learning.training import Epoch, Trainer
+    from sbtrpo.learning.trainer import Epoch, Trainer
 
 Hook = Literal[
     "on_start", "on_epoch_begin", "on_rollout", "on_update", "on_epoch_end", "on_evaluation", "on_stop"

@@ -18,7 +18,7 @@ from sbtrpo.config.run import Engine
 from sbtrpo.envs.foreign.findings import SEVERITIES, CheckFinding, CheckReport
 from sbtrpo.errors import UserError, where_raised
 from sbtrpo.learning.placement import keeping_torch
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.runs import checkpoint
 

@@ -13,7 +13,7 @@ from sbtrpo.runs.folder import RunFolder
 from sbtrpo.runs.judgement import merit, misleading
 
 if TYPE_CHECKING:
-    from sbtrpo.learning.training import Epoch, Trainer
+    from sbtrpo.learning.trainer import Epoch, Trainer
 
 
 def checkpoints_of(folder: RunFolder) -> CheckpointStore:

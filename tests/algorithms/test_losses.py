@@ -8,7 +8,7 @@ from torch import Tensor
 
 from sbtrpo.algorithms.first_order import ByLoss, BySlopes, FirstOrderMethod, Fixed, Minibatch, Slopes
 from sbtrpo.algorithms.ppo import PPO
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.forms import TorchForm, copy_of
 from tests.algorithms.losses import PPOByLoss
 from tests.algorithms.samples import make, make_batch, make_policy, start, theta_of

@@ -13,7 +13,7 @@ from sbtrpo.algorithms.base import Diagnostics, Method
 from sbtrpo.algorithms.first_order import FirstOrderMethod
 from sbtrpo.algorithms.trust_region import TrustRegionMethod
 from sbtrpo.config import catalogue
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from tests.algorithms.samples import COMMON, altered, everything, make_batch, start, theta_of
 from tests.settings import config_of, quirks_of
 

@@ -14,7 +14,7 @@ from sbtrpo.benchmark.plan import run_path
 from sbtrpo.benchmark.schedule import Ended
 from sbtrpo.benchmark.worker import Job
 from sbtrpo.config.file import write_config
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 
 TOY = {"task": "ToyCorridor-v0", "num_envs": 2, "steps_per_epoch": 100, "total_steps": 300}
 HEADER = "epoch,steps,reward,cost,safety_probability,safe_reward"

@@ -18,7 +18,8 @@ from sbtrpo.benchmark.states import LOG, last_words
 from sbtrpo.envs import Pool
 from sbtrpo.learning import training
 from sbtrpo.learning.display import Display
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.claims import holder
 from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import break_learner, toy
@@ -71,7 +72,7 @@ def test_a_pack_gives_the_numbers_of_separate_runs_where_episodes_end_at_any_tim
     shared = SharedPool(trainers)
     for _ in range(2):
         for trainer, rollout, other in zip(trainers, shared.collect(trainers, 100), alone, strict=True):
-            assert isinstance(rollout, training.Rollout)
+            assert isinstance(rollout, Rollout)
             assert rollout.episodes
             np.testing.assert_array_equal(
                 list(trainer.learn(rollout, 1.0).row.values()), list(other.run_epoch().row.values())
@@ -172,7 +173,7 @@ def test_a_learner_whose_actions_are_not_finite_fails_alone() -> None:
     trainers[1].policy.log_std.fill_(float("nan"))
     good, bad = shared.collect(trainers, 5)
     assert isinstance(bad, ValueError)
-    assert isinstance(good, training.Rollout)
+    assert isinstance(good, Rollout)
     assert shared.collect([trainers[0], None], 5)[1] is None
 
 
@@ -182,8 +183,8 @@ def test_faults_are_counted_for_the_learner_whose_world_failed() -> None:
     shared = SharedPool(trainers)
     shared.pool.physics.qpos[3] = np.nan  # a world of the second learner
     first, second = shared.collect(trainers, 5)
-    assert isinstance(first, training.Rollout)
-    assert isinstance(second, training.Rollout)
+    assert isinstance(first, Rollout)
+    assert isinstance(second, Rollout)
     assert (first.faults, second.faults) == (0, 1)
     assert [int(share.state_dict()["faults"]) for share in shared.shares] == [0, 1]
 

@@ -22,7 +22,7 @@ from sbtrpo.benchmark.pack import pack_key, train_pack
 from sbtrpo.benchmark.states import LOG
 from sbtrpo.envs.faults import EnvironmentFailure
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 from sbtrpo.runs.folder import RunFolder
 from tests.benchmark.folders import break_learner
 from tests.devices import DEVICE

@@ -107,7 +107,7 @@ def shift_clock(seconds: float, after: int) -> None:
 
 def spoil_world(epoch: int, world: int) -> None:
     """Put a NaN into a world's state before an epoch."""
-    from sbtrpo.learning.training import Epoch, Trainer
+    from sbtrpo.learning.trainer import Epoch, Trainer
 
     run = Trainer.run_epoch
 
@@ -141,7 +141,7 @@ def sabotage(what: str) -> None:
 
         Episodes.add = lambda episodes, epoch, columns: None  # type: ignore[method-assign]
     elif what == "weights":
-        from sbtrpo.learning.training import Trainer
+        from sbtrpo.learning.trainer import Trainer
 
         load = Trainer.load_state_dict
 

@@ -8,7 +8,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.envs import make_pool
 from sbtrpo.learning.advantages import baseline_features, centre, fit_baseline, gae, paths, returns_to_go, standardise
 from sbtrpo.learning.rollout import Collector
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.policy import Policy
 
 GAMMA, LAMBDA = 0.9, 0.8

@@ -24,7 +24,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Epoch
+from sbtrpo.learning.trainer import Epoch
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.evaluation import Evaluation, evaluate
 from sbtrpo.runs.folder import RunFolder

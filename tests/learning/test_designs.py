@@ -12,7 +12,7 @@ import torch
 
 from sbtrpo import TrainConfig, evaluate, load_policy, resume, train
 from sbtrpo.errors import UserError
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.export import export
 from sbtrpo.runs.folder import RunFolder

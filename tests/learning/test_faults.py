@@ -18,7 +18,7 @@ from sbtrpo.cli import app as cli
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs.faults import EnvironmentFailure, Tolerance
 from sbtrpo.learning.metrics import EpisodeWindows
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.evaluations import kept
 from sbtrpo.runs.folder import RunFolder
 from tests.envs.foreign.worlds import name_of

@@ -21,7 +21,7 @@ from sbtrpo.config import catalogue
 from sbtrpo.config.toml import read_toml
 from sbtrpo.errors import UserError
 from sbtrpo.learning.display import Display
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.report import tables
 from sbtrpo.report.runs import read_runs
 from sbtrpo.runs import checkpoint

@@ -17,7 +17,7 @@ from sbtrpo.benchmark.plan import Plan
 from sbtrpo.cli import app as cli
 from sbtrpo.config.run import Which
 from sbtrpo.errors import UserError
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import START_FILE, RunFolder, read_run
 from sbtrpo.runs.policy_file import stored_policy
@@ -162,7 +162,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 
 
 def test_bounds_of_actions_are_part_of_a_policy(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sbtrpo.learning.training as module
+    import sbtrpo.learning.trainer as module
 
     made = module.make_policy
 

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbtrpo.config import catalogue
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.evaluation import play
 from tests.settings import config_of
 

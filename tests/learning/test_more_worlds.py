@@ -18,7 +18,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.learning import placement
 from sbtrpo.learning.identity import changed_settings, plain
 from sbtrpo.learning.placement import place
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 from sbtrpo.runs import checkpoint
 from sbtrpo.runs.folder import RunFolder
 from tests.learning.test_growth import ENDS, LENGTHS, growing, metrics, steps_of

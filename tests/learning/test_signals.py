@@ -14,7 +14,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.learning import training
 from sbtrpo.learning.advantages import gae, normalise, returns_to_go
 from sbtrpo.learning.rollout import Rollout
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.folder import RunFolder
 
 NAMES = ("walls", "speed")
@@ -33,7 +33,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Pool, "step", with_costs)
     constraints = Constraints(NAMES, (("cost_walls",), ("cost_speed",)))
-    monkeypatch.setattr(training, "make_constraints", lambda *_: constraints)
+    monkeypatch.setattr("sbtrpo.learning.trainer.make_constraints", lambda *_: constraints)
 
 
 def toy(algo: str = "ppo_lag", **settings: Any) -> Trainer:

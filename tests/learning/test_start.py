@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from sbtrpo.config import catalogue
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 from tests.settings import config_of
 
 SMALL: dict[str, Any] = {

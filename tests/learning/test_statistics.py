@@ -14,7 +14,7 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method
 from sbtrpo.benchmark.pack import train_pack
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.normaliser import Normaliser
 from sbtrpo.runs.folder import RunFolder
 from tests.settings import config_of

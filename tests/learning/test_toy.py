@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sbtrpo.config import TrainConfig
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 
 SEEDS = range(5)
 

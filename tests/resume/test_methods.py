@@ -17,7 +17,7 @@ from sbtrpo import TrainConfig
 from sbtrpo.algorithms.base import Batch, Trial
 from sbtrpo.algorithms.trust_region import TrustRegion
 from sbtrpo.config import catalogue
-from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.learning.trainer import Trainer, TrainingError
 from sbtrpo.runs import checkpoint
 from sbtrpo.runs.folder import RunFolder
 from tests.algorithms.samples import COMMON

@@ -15,7 +15,7 @@ from sbtrpo.benchmark.collect import collect, final, read_table
 from sbtrpo.benchmark.command import benchmark
 from sbtrpo.benchmark.plan import Plan, run_path
 from sbtrpo.cli import app as cli
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.report.runs import read_runs
 from sbtrpo.runs.card import export_policy
 from sbtrpo.runs.folder import RunFolder

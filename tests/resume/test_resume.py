@@ -29,7 +29,7 @@ from sbtrpo.errors import UserError
 from sbtrpo.learning.display import Display
 from sbtrpo.learning.recorder import Recorder
 from sbtrpo.learning.rollout import Collector
-from sbtrpo.learning.training import Trainer, TrainingError
+from sbtrpo.learning.trainer import Trainer, TrainingError
 from sbtrpo.runs.claims import CLAIMS
 from sbtrpo.runs.folder import RunFolder
 from tests.processes import interrupt_after

@@ -18,7 +18,8 @@ import pytest
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.learning.rollout import Collector
-from sbtrpo.learning.training import Trainer, train
+from sbtrpo.learning.trainer import Trainer
+from sbtrpo.learning.training import train
 from sbtrpo.runs import checkpoint, claims
 from sbtrpo.runs.claims import Busy, Claim, Lost, holder
 from sbtrpo.runs.folder import RunFolder
@@ -298,7 +299,7 @@ def test_a_run_that_was_taken_over_at_any_moment_is_left_as_it_is(
 SLEEPER = """
 import json, os, signal, sys
 import sbtrpo
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs import claims
 
 here = claims._here()

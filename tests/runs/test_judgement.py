@@ -15,7 +15,7 @@ import sbtrpo
 from sbtrpo import TrainConfig
 from sbtrpo.cli import app as cli
 from sbtrpo.learning.recorder import Recorder
-from sbtrpo.learning.training import Epoch, Trainer
+from sbtrpo.learning.trainer import Epoch, Trainer
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.evaluations import kept
 from sbtrpo.runs.folder import RunFolder

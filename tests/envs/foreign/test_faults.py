@@ -20,7 +20,7 @@ from sbtrpo.envs.foreign.workers import Fault
 from sbtrpo.errors import alarms_in_a_line
 from sbtrpo.learning.callbacks import Run
 from sbtrpo.learning.interrupts import interruptible
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.runs.folder import RunFolder
 from tests.envs.foreign.test_pool import WALK, name_of, play, pool_of
 from tests.processes import alive

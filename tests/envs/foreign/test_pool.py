@@ -25,7 +25,7 @@ from sbtrpo.envs.foreign.environment import UnfitEnvironment
 from sbtrpo.envs.foreign.pool import EnvironmentFailure, EnvPool, episode_seed, make_env_pool
 from sbtrpo.envs.foreign.workers import Fault, Host
 from sbtrpo.envs.foreign.world import World
-from sbtrpo.learning.training import Trainer
+from sbtrpo.learning.trainer import Trainer
 from tests.envs.foreign.worlds import LENGTH, name_of
 from tests.processes import alive
 
