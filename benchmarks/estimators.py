@@ -47,6 +47,7 @@ from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, nor
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.policy import Policy
+from sbtrpo.report import paper
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
@@ -295,25 +296,28 @@ def draw_sizes(table: Path, picture: Path) -> None:
     with table.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
-    columns = min(4, len(tasks))
+    columns = min(5, len(tasks))
     lines = -(-len(tasks) // columns)
-    figure = Figure(figsize=(3.1 * columns + 0.5, 2.6 * lines + 0.6), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    figure = Figure(figsize=(2.3 * columns + 0.8, 2.3 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for panel in panels[len(tasks) :]:
         panel.set_visible(False)
     for task, axes in zip(tasks, panels, strict=False):
         for name, marker in zip(names, itertools.cycle("os^D")):
             own = [row for row in rows if (row["task"], row["estimator"]) == (task, name)]
             own.sort(key=lambda row: int(row["worlds"]))
-            worlds, hit, error = ([float(row[key]) for row in own] for key in ("worlds", "hit", "hit_error"))
-            axes.errorbar(worlds, np.negative(hit), yerr=error, fmt=f"{marker}-", markersize=4, label=name)
-        axes.axhline(0, color="0.7", linewidth=0.8)
+            worlds, hit, error = (np.array([float(row[key]) for row in own]) for key in ("worlds", "hit", "hit_error"))
+            axes.errorbar(worlds, -1e6 * hit, yerr=1e6 * error, fmt=f"{marker}-", markersize=4, label=name)
+        axes.plot(worlds, -1e6 * hit[-1] * np.sqrt(worlds / worlds[-1]), color="0.6", ls=":", label="root of worlds")
         axes.set_xscale("log")
-        axes.set_title(task, fontsize=9)
+        axes.set_yscale("log", nonpositive="clip")
+        axes.set_xticks(worlds, [f"{size:,.0f}" for size in worlds], rotation=45)
+        axes.minorticks_off()
+        axes.set_title(paper.tasks().get(task, task), fontsize=9)
         axes.tick_params(labelsize=8)
         axes.grid(color="0.92")
     figure.supxlabel("worlds that make a step", fontsize=9)
-    figure.supylabel("fall of the discounted chance of a hit elsewhere", fontsize=9)
+    figure.supylabel("fall of the chance of a hit\nin other worlds, times 1,000,000", fontsize=9)
     panels[0].legend(fontsize=8)
     figure.savefig(picture, dpi=110)
 
