@@ -26,8 +26,8 @@ from sbtrpo.report.canvas import files
 from sbtrpo.report.figures import progress
 from sbtrpo.report.planes import safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
-from sbtrpo.report.runs import Run, Runs, read_runs
-from sbtrpo.report.tables import overall
+from sbtrpo.report.runs import Run, Runs, read_runs, rivals
+from sbtrpo.report.tables import overall, pair_cells
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
@@ -146,6 +146,26 @@ def _from_to(found: Sequence[Run], metric: str, parts: Sequence[slice]) -> Cell:
     return Cell(" to ".join(f"{mean:.3f}" for mean in means), value=0)
 
 
+def crowd(runs: Runs) -> Table:
+    """A row a method and a column a task: safe reward @ safety probability, with the marks of the main table."""
+    methods, columns, cells = rivals(runs), ["method"], {}
+    for task in runs.tasks:
+        counted = [run for variant in methods for run in runs.counted(task, variant)]
+        ends = [f"{bound(run.steps for run in counted) / 1e6:.1f}" for bound in (min, max)]
+        so_far = "" if all(run.finished for run in counted) else f", {' to '.join(dict.fromkeys(ends))} M steps so far"
+        columns.append(paper.tasks()[task] + so_far)
+        cells[task] = pair_cells(runs, task, methods, "safety", runs.pooled)
+    rows = []
+    for variant in methods:
+        row = [Cell(variant.title)]
+        for task in runs.tasks:
+            earned, safe = cells[task][variant]
+            text = f"{earned.text} @ {safe.text}" if earned.numeric else ""
+            row.append(replace(earned, text=text, std=""))
+        rows.append(row)
+    return Table("crowd", "All methods on all tasks", columns, rows)
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -172,6 +192,8 @@ BLOCKS = (
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
+    Block("docs/results.md", "main", crowd, ("main",)),
+    Block("docs/results.md", "overall", overall, ("main",)),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 PICTURES = {
