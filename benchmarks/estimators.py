@@ -240,11 +240,11 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                 "estimator": name,
                 "worlds": size,
                 "subsets": len(found),
-                "cost": round(float(cost.mean()), 6),
-                "error": round(error, 6),
-                "hit": round(float(hit.mean()), 6),
-                "hit_error": round(hit_error, 6),
-                "reward": round(float(reward.mean()), 6),
+                "cost": round(float(cost.mean()), 9),
+                "error": round(error, 9),
+                "hit": round(float(hit.mean()), 9),
+                "hit_error": round(hit_error, 9),
+                "reward": round(float(reward.mean()), 9),
                 "share": round(float(share.nanmean()), 3) if name.startswith("mc") and share.isfinite().any() else None,
             }
 
@@ -261,13 +261,19 @@ def keep(row: dict[str, Any], table: Path) -> None:
         writer.writerow(row)
 
 
+def read(table: Path) -> tuple[list[dict[str, str]], list[str], list[str]]:
+    """The rows of a CSV file, and the tasks and estimators in it."""
+    with table.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
+    return rows, tasks, names
+
+
 def draw(table: Path, picture: Path) -> None:
     """Every task's estimators side by side: what a step of each does to the discounted cost of other episodes."""
     from matplotlib.figure import Figure
 
-    with table.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
+    rows, tasks, names = read(table)
     sizes = sorted({int(row["worlds"]) for row in rows})
     figure = Figure(figsize=(3.1 * len(tasks) + 1.5, 0.26 * len(names) + 1.4), layout="constrained")
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
@@ -290,12 +296,13 @@ def draw(table: Path, picture: Path) -> None:
 
 
 def draw_sizes(table: Path, picture: Path) -> None:
-    """Every task's estimators by the worlds that make a step: what it does to the chance of a hit in other episodes."""
+    """Every task's estimators by the worlds that make a step: what it does to the chance of a hit in other episodes.
+
+    The dotted line grows with the root of the worlds, to where the best step of the task is.
+    """
     from matplotlib.figure import Figure
 
-    with table.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
+    rows, tasks, names = read(table)
     columns = min(5, len(tasks))
     lines = -(-len(tasks) // columns)
     figure = Figure(figsize=(2.3 * columns + 0.8, 2.3 * lines + 0.6), layout="constrained")
@@ -303,15 +310,20 @@ def draw_sizes(table: Path, picture: Path) -> None:
     for panel in panels[len(tasks) :]:
         panel.set_visible(False)
     for task, axes in zip(tasks, panels, strict=False):
+        found = sorted((row for row in rows if row["task"] == task), key=lambda row: int(row["worlds"]))
         for name, marker in zip(names, itertools.cycle("os^D")):
-            own = [row for row in rows if (row["task"], row["estimator"]) == (task, name)]
-            own.sort(key=lambda row: int(row["worlds"]))
-            worlds, hit, error = (np.array([float(row[key]) for row in own]) for key in ("worlds", "hit", "hit_error"))
-            axes.errorbar(worlds, -1e6 * hit, yerr=1e6 * error, fmt=f"{marker}-", markersize=4, label=name)
-        axes.plot(worlds, -1e6 * hit[-1] * np.sqrt(worlds / worlds[-1]), color="0.6", ls=":", label="root of worlds")
+            own = [
+                [float(row[key]) for key in ("worlds", "hit", "hit_error")] for row in found if row["estimator"] == name
+            ]
+            if own:
+                worlds, hit, error = np.array(own).T
+                axes.errorbar(worlds, -1e6 * hit, yerr=1e6 * error, fmt=f"{marker}-", markersize=4, label=name)
+        sizes = np.array(sorted({float(row["worlds"]) for row in found}))
+        best = max(-1e6 * float(row["hit"]) for row in found if float(row["worlds"]) == sizes[-1])
+        axes.plot(sizes, best * np.sqrt(sizes / sizes[-1]), color="0.6", linestyle=":", label="root of worlds")
         axes.set_xscale("log")
         axes.set_yscale("log", nonpositive="clip")
-        axes.set_xticks(worlds, [f"{size:,.0f}" for size in worlds], rotation=45)
+        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], rotation=45)
         axes.minorticks_off()
         axes.set_title(paper.tasks().get(task, task), fontsize=9)
         axes.tick_params(labelsize=8)
@@ -320,6 +332,9 @@ def draw_sizes(table: Path, picture: Path) -> None:
     figure.supylabel("fall of the chance of a hit\nin other worlds, times 1,000,000", fontsize=9)
     panels[0].legend(fontsize=8)
     figure.savefig(picture, dpi=110)
+
+
+PICTURES = {"estimator": draw, "worlds": draw_sizes}
 
 
 def rank(args: Any) -> None:
@@ -360,12 +375,11 @@ def main() -> None:
     parser.add_argument("--kl", type=float, default=0.01)
     parser.add_argument("--table", type=Path, help="a CSV file for the rows")
     parser.add_argument("--draw", type=Path, help="make a picture of the table instead")
-    kinds = ("estimator", "worlds")
-    parser.add_argument("--by", choices=kinds, default=kinds[0], help="what the picture tells apart")
+    parser.add_argument("--by", choices=PICTURES, default="estimator", help="what the picture tells apart")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     args = parser.parse_args()
     if args.draw and args.table:
-        (draw if args.by == "estimator" else draw_sizes)(args.table, args.draw)
+        PICTURES[args.by](args.table, args.draw)
     elif args.draw or args.run is None:
         parser.error("name a run, or a --table to --draw")
     elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, *map(names_of, KINDS))):
