@@ -1,6 +1,6 @@
 """Fills the tables of results into the README and these pages, from the collected runs under `results/`.
 
-`python docs/tables.py` writes them and three pictures of these runs, `python docs/tables.py --check` only says whether
+`python docs/tables.py` writes them and some pictures of these runs, `python docs/tables.py --check` only says whether
 the tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
 `<!-- end of table -->`.
 """
@@ -24,6 +24,7 @@ from sbtrpo.report import paper
 from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
 from sbtrpo.report.figures import progress
+from sbtrpo.report.histograms import angles, by_method
 from sbtrpo.report.planes import safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
 from sbtrpo.report.runs import Run, Runs, read_runs, rivals
@@ -39,6 +40,8 @@ AFTER = slice(223, 228)
 """The last five."""
 SAFE = 0.9
 """Where runs are safer than that, `control` has nothing to say."""
+RIGHT = 90
+"""Degrees: an update that is further from reward's gradient loses reward."""
 STRETCHES = (0, 4, 12, 20)
 """Millions of steps between which `holding` takes its means."""
 
@@ -168,6 +171,23 @@ def _so_far(counted: Sequence[Run]) -> str:
     return f" ({facts})" if facts else ""
 
 
+def turns(runs: Runs) -> Table:
+    """How updates lie to both gradients, by task and method: medians, and the share that reward can gain from."""
+    rows = []
+    for task in runs.tasks:
+        to_cost = by_method(runs, task, "angle_c")
+        for variant, to_reward in by_method(runs, task, "angle_r").items():
+            texts = (
+                f"{len(to_reward):,}",
+                f"{np.median(to_reward):.0f}°",
+                f"{np.mean(to_reward < RIGHT):.0%}".replace("%", " %"),
+                f"{np.median(to_cost[variant]):.0f}°",
+            )
+            rows.append([Cell(task), Cell(variant.title), *(Cell(text, value=0) for text in texts)])
+    heads = ["to reward's gradient", "below 90°", "to cost's descent"]
+    return Table("turns", "Angles of updates", ["task", "method", "accepted updates", *heads], rows)
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -196,12 +216,15 @@ BLOCKS = (
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", overall, ("main_2m",)),
+    Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 PICTURES = {
     "safety_planes": (safety_planes, LONG),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
+    "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
+    "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
 }
 """In `docs/images`: what draws each, and of which runs."""
 

@@ -31,13 +31,13 @@ def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
     """Angles between applied updates and the reward gradient or the descent of cost, one for each epoch and seed."""
     column = {"reward": "angle_r", "cost": "angle_c"}[gradient]
     candidates = dict.fromkeys([CIRCLE, BUTTON, *runs.tasks])  # the paper's two tasks first
-    tasks = [task for task in candidates if _by_method(runs, task, column)][:2]
+    tasks = [task for task in candidates if by_method(runs, task, column)][:2]
     if not tasks:
         raise Missing(f"no {column} of SB-TRPO, CPO or C-TRPO")
     figure = sheet(max(6.5, 5 * len(tasks)), 3.9)
     [row] = grid(figure, 1, len(tasks), sharex=True)
     for axes, task in zip(row, tasks, strict=True):
-        for variant, values in _by_method(runs, task, column).items():
+        for variant, values in by_method(runs, task, column).items():
             colour = look(variant).colour
             options = {"bins": np.arange(0, 181, 3), "density": True, "color": colour}
             axes.hist(values, histtype="stepfilled", alpha=0.3, **options)  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ def angles(runs: Runs, gradient: Literal["reward", "cost"]) -> Figure:
     return figure
 
 
-def _by_method(runs: Runs, task: str, column: str) -> dict[Variant, Floats]:
+def by_method(runs: Runs, task: str, column: str) -> dict[Variant, Floats]:
     """The column's values of all applied updates, of the compared methods that have any."""
     by_variant = {}
     for variant in map(Variant, COMPARED):

@@ -39,7 +39,7 @@ def test_angles_leave_out_updates_that_changed_nothing() -> None:
     one = samples.run(CIRCLE, "cpo", epochs=3)
     one["angle_r"], one["accepted_step"] = np.array([80.0, 90.0, np.nan]), np.array([0.0, 1.0, 1.0])
     runs = read_runs(samples.table([one]))
-    assert histograms._by_method(runs, CIRCLE, "angle_r")[Variant("cpo")].tolist() == [90.0]
+    assert histograms.by_method(runs, CIRCLE, "angle_r")[Variant("cpo")].tolist() == [90.0]
 
 
 def test_profiles_are_shares_that_fall_and_weigh_tasks_alike() -> None:
