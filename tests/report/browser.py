@@ -26,6 +26,10 @@ def executable() -> str | None:
     return named or next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
+class Left(RuntimeError):  # noqa: N818  nothing is wrong: ask again
+    """The page was left for another one while it was asked."""
+
+
 class Page:
     """A tab."""
 
@@ -45,7 +49,8 @@ class Page:
             message = json.loads(self._connection.recv(timeout=PATIENCE))
             if message.get("id") == self._sent:
                 if "error" in message:
-                    raise RuntimeError(f"{method}: {message['error']}")
+                    kind = Left if "navigated" in message["error"].get("message", "") else RuntimeError
+                    raise kind(f"{method}: {message['error']}")
                 result: dict[str, Any] = message["result"]
                 return result
             self._note(message)
@@ -74,12 +79,24 @@ class Page:
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.documentElement?.dataset.ready === 'yes'")
 
+    def reload(self) -> None:
+        """Load the page anew, and wait until its script is through."""
+        with contextlib.suppress(Left):
+            self.evaluate("window.old = true; location.reload()")
+        self.wait("!window.old && document.documentElement?.dataset.ready === 'yes'")
+
     def wait(self, condition: str) -> None:
         """Until an expression is true."""
         deadline = time.monotonic() + PATIENCE
-        while not self.evaluate(condition):
+        while not self._holds(condition):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{condition} did not become true; complaints: {self.complaints}")
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.evaluate(condition))
+        except Left:
+            return False
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression on the page."""

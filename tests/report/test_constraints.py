@@ -192,8 +192,7 @@ def test_a_page_that_loads_anew_forgets_a_constraint_that_is_gone(tab: browser.P
     for runs in (mixed(), read_runs(samples.table([samples.run(GOAL, "sb-trpo", epochs=3)]))):
         path.write_text(page.page_html(runs, [], refresh=3600.0), encoding="utf-8")
         if not runs.constraints:
-            tab.evaluate("window.old = true; location.reload()")
-            tab.wait("!window.old && document.documentElement?.dataset.ready === 'yes'")
+            tab.reload()
         else:
             tab.open(path)
             tab.click("#metric [data-metric=cost_hazards]")

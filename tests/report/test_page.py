@@ -289,7 +289,6 @@ def test_a_watched_page_keeps_its_filters_when_it_loads_anew(tab: browser.Page, 
         path.write_text(page.page_html(runs, [], refresh=refresh), encoding="utf-8")
         tab.open(path)
         tab.click("#method-chips [data-key=CPO]")
-        tab.evaluate("window.old = true; location.reload()")
-        tab.wait("!window.old && document.documentElement?.dataset.ready === 'yes'")
+        tab.reload()
         assert tab.evaluate(pressed) == kept
     assert tab.complaints == []
