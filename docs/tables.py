@@ -12,10 +12,12 @@ import functools
 import itertools
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +27,10 @@ from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
 from sbtrpo.report.figures import progress
 from sbtrpo.report.histograms import angles, by_method
-from sbtrpo.report.planes import safety_planes
+from sbtrpo.report.planes import beta_frontier, frontiers, safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
 from sbtrpo.report.runs import Run, Runs, read_runs, rivals
-from sbtrpo.report.tables import overall, pair_cells
+from sbtrpo.report.tables import HEADS, overall, pair_cells
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
@@ -188,6 +190,34 @@ def turns(runs: Runs) -> Table:
     return Table("turns", "Angles of updates", ["task", "method", "accepted updates", *heads], rows)
 
 
+def turned(runs: Runs) -> Table:
+    """Policies trained on with several β: the paper's SB-TRPO, the policy before, and what each β made of it."""
+    names = ("reward", "safety_probability", "safe_reward", "cost")
+    rows = []
+    for task in runs.tasks:
+        printed, before = paper.main()["sb-trpo"][task], _card(str(runs.shared[task, "sb-trpo"]["init_from"]))
+        theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in names]
+        rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), *theirs])
+        rows.append([task, "before", "", *(number(before["evaluation"][name]) for name in names)])
+        for variant in frontiers(runs, task)["sb-trpo"]:
+            counted = runs.counted(task, variant)
+            ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
+            rows.append([task, f"β = {variant.get('beta')}", str(len(counted)), *map(number, ends)])
+    heads = ["task", "", "seeds", *(HEADS[name] for name in names)]
+    return Table(
+        "turned",
+        "Other β",
+        heads,
+        [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows],
+    )
+
+
+def _card(start: str) -> dict[str, Any]:
+    """Of the repository's policy that runs began with, which they know by the first digits of its hash."""
+    cards = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "policies").glob("*.toml"))]
+    return next(card for card in cards if card["sha256"].startswith(start.partition("@")[2]))
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -212,6 +242,7 @@ BLOCKS = (
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
     Block("docs/batches.md", "reproduced", partial(renamed, overall), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
+    Block("docs/batches.md", "betas", partial(by_name, turned), ("betas",)),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
@@ -223,6 +254,7 @@ PICTURES = {
     "safety_planes": (safety_planes, LONG),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
+    "betas": (beta_frontier, ("betas",)),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
     "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
 }

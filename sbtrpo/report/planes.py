@@ -72,9 +72,14 @@ def _standing(axes: Axes, runs: Runs, task: str, variant: Variant, metric: str) 
         bars: dict[str, Any] = {"ecolor": style.colour, "elinewidth": 0.9, "color": style.colour, "markersize": 7}
         axes.errorbar(x, y, dy, dx, fmt=style.marker, label=literal(variant.title), zorder=4, **bars)
     if printed := _printed(task, variant):
-        x, y = (printed[name].mean for name in ("safety_probability", "safe_reward"))
-        hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": style.colour, "markersize": 7}
-        axes.plot(x, y, style.marker, label=literal(f"{variant.title}, the paper's"), zorder=3, **hollow)
+        _hollow(axes, variant, printed["safety_probability"], printed["safe_reward"])
+
+
+def _hollow(axes: Axes, variant: Variant, x: paper.PrintedCell, y: paper.PrintedCell) -> None:
+    """Where the paper has a method."""
+    style, label = look(variant), literal(f"{variant.title}, the paper's")
+    hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgecolor": style.colour, "markersize": 7}
+    axes.plot(x.mean, y.mean, style.marker, label=label, zorder=3, **hollow)
 
 
 # ---- β ---------------------------------------------------------------------------------------------------------------
@@ -91,17 +96,24 @@ def frontiers(runs: Runs, task: str) -> dict[str, list[Variant]]:
 
 
 def beta_frontier(runs: Runs) -> Figure:
-    """The results of each β and of the other methods, in the plane of safety and in that of cost."""
+    """The results of each β and of the other methods, in the plane of safety and in that of cost.
+
+    On the paper's tasks its SB-TRPO is there, hollow; safe rewards then are what its are, as in `safety_planes`.
+    """
     tasks = [task for task in runs.tasks if frontiers(runs, task)]
     if not tasks:
         raise Missing("no task on which SB-TRPO ran with more than one β")
     figure = sheet(10.5, 0.9 + 3.9 * len(tasks))
     rows = grid(figure, len(tasks), 2)
     for (left, right), task in zip(rows, tasks, strict=True):
-        for axes, x, y in ((left, "safety_probability", "safe_reward"), (right, "cost", "reward")):
+        printed = _printed(task, Variant("sb-trpo"))
+        earned = paper.PRODUCT if printed else "safe_reward"
+        for axes, x, y in ((left, "safety_probability", earned), (right, "cost", "reward")):
             _others(axes, runs, task, x, y)
             for variants in frontiers(runs, task).values():
                 _frontier(axes, runs, task, variants, x, y)
+            if printed:
+                _hollow(axes, Variant("sb-trpo"), printed[x], printed["safe_reward" if y == earned else y])
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)

@@ -69,6 +69,9 @@ def test_methods_with_several_biases_have_a_line_each_and_others_a_point() -> No
     labels = [line.get_label() for line in figure.axes[0].lines]
     assert [label for label in labels if "β" in label] == ["SB-TRPO, β = 0.6, 0.9", "SB-TRPO, annealed, β = 0.6, 0.9"]
     assert [points.get_label() for points in figure.axes[0].collections if "CPO" in points.get_label()] == ["CPO"]
+    theirs = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines if "paper" in line.get_label()]
+    assert theirs == [[[0.68, 1.6]], [[18.0, 2.4]]]  # as printed: safety and the product, cost and reward
+    assert figure.axes[0].get_ylabel() == "reward × safety probability"
 
 
 def test_every_method_has_a_look_of_its_own() -> None:
