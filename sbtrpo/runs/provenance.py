@@ -6,15 +6,17 @@ import importlib.metadata
 import platform
 from datetime import UTC, datetime
 
+import torch
+
 from sbtrpo.version import VERSION
 
 
 def provenance() -> dict[str, str]:
     """The versions and the machine of this session."""
-    versions = {f"{name}_version": importlib.metadata.version(name) for name in ("torch", "mujoco", "numpy")}
     return {
         "sbtrpo_version": VERSION,
-        **versions,
+        "torch_version": str(torch.__version__),  # its own tells the build, as +cpu, too: builds round differently
+        **{f"{name}_version": importlib.metadata.version(name) for name in ("mujoco", "numpy")},
         "python_version": platform.python_version(),
         "host": platform.node(),
         "platform": platform.platform(),

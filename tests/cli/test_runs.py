@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import sbtrpo
 from sbtrpo import TrainConfig
@@ -64,6 +65,7 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"sbtrpo {sbtrpo.__version__}\n"
     assert provenance()["sbtrpo_version"] == sbtrpo.__version__
+    assert provenance()["torch_version"] == torch.__version__
 
 
 def test_a_task_may_stand_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
