@@ -20,9 +20,17 @@ def card(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def test_there_is_at_most_one_a_task() -> None:
-    tasks = [card(path)["task"] for path in CARDS]
-    assert len(tasks) == len(set(tasks)) >= 4
+def test_there_is_one_a_task_and_at_most_a_safer_one() -> None:
+    cards = {path.stem: card(path) for path in CARDS}
+    tasks = [said["task"] for name, said in cards.items() if not name.endswith("_safer")]
+    assert len(tasks) == len(set(tasks)) == 8
+    for name in cards:
+        if name.endswith("_safer"):
+            start = name.removesuffix("_safer")
+            assert cards[name]["task"] == cards[start]["task"]
+            assert f"--init-from {start}.safetensors " in cards[name]["commands"]["train"]
+            safety, before = (cards[one]["evaluation"]["safety_probability"] for one in (name, start))
+            assert safety > before
     assert {path.stem for path in CARDS} == {path.stem for path in (ROOT / "policies").glob("*.safetensors")}
 
 
@@ -42,7 +50,7 @@ def test_the_documentation_shows_the_card(path: Path) -> None:
     rows = [line for line in (ROOT / "docs" / "policies.md").read_text(encoding="utf-8").splitlines() if "|" in line]
     (row,) = [line for line in rows if line.startswith(f"| `{path.stem}` ")]
     _, _, method, steps, *numbers, _ = (cell.strip() for cell in row.split("|"))
-    assert (method, steps) == (f"`{said['algo']}`", f"{said['steps'] // 10**6} M")
+    assert (method, steps) == (f"`{said['algo']}`", f"{said['steps'] / 1e6:.0f} M")
     for number, name in zip(numbers, SHOWN, strict=True):
         assert f"{said['evaluation'][name]:.{_digits(number)}f}" == number, name
 
