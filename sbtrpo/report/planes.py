@@ -116,6 +116,7 @@ def beta_frontier(runs: Runs) -> Figure:
                 _hollow(axes, Variant("sb-trpo"), printed[x], printed["safe_reward" if y == earned else y])
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
+            axes.margins(x=0.16, y=0.1)  # for what stands at the ends of a line
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)
     legend(figure, *(axes for row in rows for axes in row))
     return figure
