@@ -71,6 +71,8 @@ def results(
     say("\nTo repeat a row:", "bold")
     for result in found:
         say(result.command or f"{result.variant.title} on {result.task}: not of this package; name the files it is in")
+    if any(" --init-from " in (result.command or "") for result in found):
+        say("--init-from NAME@HASH: the policy's file whose SHA-256, which its card has, begins with HASH", "dim")
 
 
 def _table(task: str, rows: Iterable[Result]) -> Labelled:

@@ -122,6 +122,14 @@ def test_one_task_and_one_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"sbtrpo train {HOPPER} --algo ppo_lag --total-steps 3000000 --seed 0 --num-seeds 2\n" in said
 
 
+def test_it_says_what_a_policy_to_begin_with_is(capsys: pytest.CaptureFixture[str]) -> None:
+    told = "the policy's file whose SHA-256"
+    assert cli.main(["results", "SafetyPointPush2-v0", "--algo", "sb-trpo"]) == 0
+    assert told in capsys.readouterr().out
+    assert cli.main(["results", "SafetyHopperVelocity-v1", "--algo", "cpo"]) == 0
+    assert told not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("width", [30, 50, 70, 120])
 def test_numbers_stay_whole_in_a_narrow_terminal(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
