@@ -27,10 +27,11 @@ from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
 from sbtrpo.report.figures import progress
 from sbtrpo.report.histograms import angles, by_method
-from sbtrpo.report.planes import beta_frontier, frontiers, safety_planes
+from sbtrpo.report.planes import beta_frontier, safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
 from sbtrpo.report.runs import Run, Runs, read_runs, rivals
 from sbtrpo.report.tables import HEADS, overall, pair_cells
+from sbtrpo.report.variants import Variant, phrase
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
@@ -42,6 +43,8 @@ AFTER = slice(223, 228)
 """The last five."""
 SAFE = 0.9
 """Where runs are safer than that, `control` has nothing to say."""
+UPDATED = slice(13, 15)
+"""Epochs after thirteen and fourteen updates, with which the shortest runs of `equal_updates` end."""
 RIGHT = 90
 """Degrees: an update that is further from reward's gradient loses reward."""
 STRETCHES = (0, 4, 12, 20)
@@ -151,9 +154,12 @@ def _from_to(found: Sequence[Run], metric: str, parts: Sequence[slice]) -> Cell:
     return Cell(" to ".join(f"{mean:.3f}" for mean in means), value=0)
 
 
-def crowd(runs: Runs) -> Table:
-    """A row a method and a column a task: safe reward @ safety probability, marked as the main table's safe rewards."""
-    methods = rivals(runs)
+def crowd(runs: Runs, whole: bool = False) -> Table:
+    """A row a method and a column a task: safe reward @ safety probability, marked as the main table's safe rewards.
+
+    With `whole` only methods all of whose runs are finished, on all tasks.
+    """
+    methods = [variant for variant in rivals(runs) if not whole or _whole(runs, variant)]
     pairs = {task: pair_cells(runs, task, methods, "safety", runs.pooled) for task in runs.tasks}
     rows = []
     for variant in methods:
@@ -164,6 +170,12 @@ def crowd(runs: Runs) -> Table:
             row.append(replace(earned, text=text, std=""))
         rows.append(row)
     return Table("crowd", "All methods on all tasks", ["method", *(paper.tasks()[task] for task in runs.tasks)], rows)
+
+
+def _whole(runs: Runs, variant: Variant) -> bool:
+    seeds = {run.seed for run in runs.usual}
+    done = ({run.seed for run in runs.of(task, variant) if run.finished} for task in runs.tasks)
+    return all(seeds == own for own in done)
 
 
 def _so_far(counted: Sequence[Run]) -> str:
@@ -190,26 +202,44 @@ def turns(runs: Runs) -> Table:
     return Table("turns", "Angles of updates", ["task", "method", "accepted updates", *heads], rows)
 
 
-def turned(runs: Runs) -> Table:
-    """Policies trained on with several β: the paper's SB-TRPO, the policy before, and what each β made of it."""
+def trained_on(runs: Runs, told: str) -> Table:
+    """Runs that began with a policy: the paper's SB-TRPO, the policy before, and what settings made of it."""
     names = ("reward", "safety_probability", "safe_reward", "cost")
     rows = []
     for task in runs.tasks:
         printed, before = paper.main()["sb-trpo"][task], _card(str(runs.shared[task, "sb-trpo"]["init_from"]))
         theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in names]
-        rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), *theirs])
-        rows.append([task, "before", "", *(number(before["evaluation"][name]) for name in names)])
-        for variant in frontiers(runs, task)["sb-trpo"]:
+        rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), "", *theirs])
+        rows.append([task, "before", "", "", *(number(before["evaluation"][name]) for name in names)])
+        shared = runs.shared[task, "sb-trpo"]
+        variants = [variant for variant in runs.variants if runs.of(task, variant)]
+        values = {variant: (dict(variant.settings) | shared).get(told, variant.get(told)) for variant in variants}
+        for variant in sorted(values, key=values.__getitem__):
             counted = runs.counted(task, variant)
             ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
-            rows.append([task, f"β = {variant.get('beta')}", str(len(counted)), *map(number, ends)])
-    heads = ["task", "", "seeds", *(HEADS[name] for name in names)]
-    return Table(
-        "turned",
-        "Other β",
-        heads,
-        [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows],
-    )
+            steps = f"{max(run.steps for run in counted) / 1e6:.0f} M"
+            rows.append([task, phrase(told, values[variant]), str(len(counted)), steps, *map(number, ends)])
+    cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]
+    return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in names)], cells)
+
+
+def equal_updates(runs: Runs) -> Table:
+    """Policies trained on with their own β: where as many updates from more and more worlds have led."""
+    names, beta = ("safety_probability", "reward", "safe_reward"), Variant("sb-trpo").get("beta")
+    rows = []
+    for task in runs.tasks:
+        found: dict[int, list[Run]] = {}
+        for source in (runs_of(("betas",)), runs):  # apart: those of one table would have to be equally long
+            for variant in source.variants:
+                if (own := source.of(task, variant)) and variant.get("beta") == beta:
+                    found[int((source.shared[task, "sb-trpo"] | dict(variant.settings))["num_envs"])] = own
+        for worlds, own in sorted(found.items()) if len(found) > 1 else ():
+            ends = [np.mean([run.column(name)[UPDATED].mean() for run in own]) for name in names]
+            episodes = int(sum(run.column("episodes")[UPDATED].sum() for run in own))
+            texts = (f"{worlds:,}", str(len(own)), f"{episodes:,}", *map(number, ends))
+            rows.append([Cell(task), *(Cell(text, value=0) for text in texts)])
+    heads = ["task", "worlds an update", "seeds", "episodes", *(HEADS[name] for name in names)]
+    return Table("updates", "As many updates", heads, rows)
 
 
 def _card(start: str) -> dict[str, Any]:
@@ -232,6 +262,7 @@ LAST_15 = {**NAMES, "SB-TRPO, late hits": "first hits in the last 15 %"}
 FIVE_TIMES = {**NAMES, "SB-TRPO, late hits": "late hits, 100 M steps"}
 LONG = ("published", "large_batches", "growing", "late_hits")
 LONGER = ("late_hits_100m",)
+MANY = ("many_worlds", "button_worlds")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
@@ -242,7 +273,9 @@ BLOCKS = (
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
     Block("docs/batches.md", "reproduced", partial(renamed, overall), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
-    Block("docs/batches.md", "betas", partial(by_name, turned), ("betas",)),
+    Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told="beta")), ("betas",)),
+    Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
+    Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told="num_envs")), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
@@ -255,6 +288,8 @@ PICTURES = {
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "betas": (beta_frontier, ("betas",)),
+    "many_worlds": (progress, ("many_worlds",)),
+    "button_worlds": (progress, ("button_worlds",)),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
     "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
 }
@@ -263,8 +298,8 @@ PICTURES = {
 
 def filled(page: str, name: str, rows: str) -> str:
     """The page with these rows between the two lines."""
-    pattern = re.compile(rf"(<!-- table {re.escape(name)} -->\n).*?(\n<!-- end of table -->)", re.DOTALL)
-    changed, count = pattern.subn(lambda match: match[1] + rows + match[2], page)
+    pattern = re.compile(rf"(<!-- table {re.escape(name)} -->\n)(?:.*?\n)??(<!-- end of table -->)", re.DOTALL)
+    changed, count = pattern.subn(lambda match: f"{match[1]}{rows}\n{match[2]}", page)
     if count != 1:
         raise ValueError(f"the page has {count} places for the table {name}; it needs one")
     return changed

@@ -41,10 +41,10 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
         raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0 with ended episodes")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
-    longest = max(run.steps for variant in variants for run in runs.of(task, variant))
+    longest, styles = max(run.steps for variant in variants for run in runs.of(task, variant)), _styles(variants)
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in variants:
-            _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, line_style(variant), variant.title)
+            _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, styles[variant], variant.title)
         _finish(axis, metric, longest, axis in axes[2:])
     figure.suptitle(literal(task + (": episodes in fresh worlds" if prefix else "")), fontsize=12)
     legend(figure, axes[0])
@@ -57,7 +57,7 @@ def progress(runs: Runs) -> Figure:
     tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
     if not tasks:
         raise Missing("no runs at cost limit 0 with ended episodes")
-    across = min(ACROSS, len(tasks))
+    across, styles = min(ACROSS, len(tasks)), _styles(variants)
     down = -(-len(tasks) // across)
     figure = sheet(max(4.5, 3.1 * across), 0.7 + 3.9 * down + 0.2 * -(-len(variants) // across))
     rows = grid(figure, 2 * down, across)
@@ -67,7 +67,7 @@ def progress(runs: Runs) -> Figure:
         above, below = rows[2 * row][column], rows[2 * row + 1][column]
         for axis, metric in ((above, "safe_reward"), (below, "safety_probability")):
             for variant in variants:
-                _curve(axis, runs.of(task, variant), metric, longest, line_style(variant), variant.title)
+                _curve(axis, runs.of(task, variant), metric, longest, styles[variant], variant.title)
             _, label = steps_axis(axis, longest)
             name = paper.tasks().get(task, task) if axis is above else ""
             y = paper.TITLES[metric] if column == 0 else ""
@@ -120,12 +120,10 @@ def what_holds(runs: Runs, task: str) -> Figure:
     rows = (len(metrics) + 1) // 2
     figure = sheet(10, 1 + 3.2 * rows)
     axes = [axis for row in grid(figure, rows, 2, sharex=True, sharey=True) for axis in row]
-    longest, shares = max(run.steps for v in variants for run in runs.of(task, v)), _shares(variants)
+    longest, styles = max(run.steps for v in variants for run in runs.of(task, v)), _styles(variants)
     for axis, (metric, title) in zip(axes, metrics.items(), strict=False):
         for variant in variants:
-            published = line_style(Variant(variant.algo))
-            style = {**published, "color": paler(look(variant).colour, shares[variant])}
-            _curve(axis, runs.of(task, variant), metric, longest, style, variant.title)
+            _curve(axis, runs.of(task, variant), metric, longest, styles[variant], variant.title)
         for promise in (0, 1):
             axis.axhline(promise, color=FAINT, linewidth=0.8, linestyle=(0, (2, 3)), zorder=2)
         _, label = steps_axis(axis, longest)
@@ -140,14 +138,15 @@ def what_holds(runs: Runs, task: str) -> Figure:
     return figure
 
 
-def _shares(variants: Sequence[Variant]) -> dict[Variant, float]:
-    """How much of its method's colour each variant has: the last one all of it."""
+def _styles(variants: Sequence[Variant]) -> dict[Variant, dict[str, object]]:
+    """How lines of variants look beside each other: several of one method go from pale to the method's colour."""
     methods = [variant.algo for variant in variants]
-    shares: dict[Variant, float] = {}
+    styles: dict[Variant, dict[str, object]] = {}
     for k, variant in enumerate(variants):
-        behind = methods[k + 1 :].count(variant.algo)
-        shares[variant] = 1 - 0.7 * behind / methods.count(variant.algo)
-    return shares
+        behind, of_it = methods[k + 1 :].count(variant.algo), methods.count(variant.algo)
+        drawn = line_style(variant if of_it == 1 else Variant(variant.algo))
+        styles[variant] = {**drawn, "color": paler(look(variant).colour, 1 - 0.7 * behind / of_it)}
+    return styles
 
 
 # ---- Car Circle ------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ _PHRASES = {
     "solver": "{} solver",
     "fidelity": "{}",
     "cost_to_go": "{} costs",
+    "num_envs": "{} worlds",
 }
 _CONSTRAINTS = {("sum",): "total cost", ("each",): "each constraint"}
 
@@ -46,8 +47,20 @@ class Variant:
 
         >>> Variant("sb-trpo", (("beta", (0.6, 0.9)), ("constraints", ("hazards", "vases")))).title
         'SB-TRPO, β = 0.6, 0.9, constraints hazards, vases'
+
+        With more worlds an epoch usually has as many times the steps, which then go without saying:
+
+        >>> Variant("sb-trpo", (("num_envs", 1600), ("steps_per_epoch", 1_600_000))).title
+        'SB-TRPO, 1,600 worlds'
         """
-        return ", ".join([method_title(self.algo), *(phrase(name, value) for name, value in self.settings)])
+        told = [(name, value) for name, value in self.settings if name != "steps_per_epoch" or not self._as_usual()]
+        return ", ".join([method_title(self.algo), *(phrase(name, value) for name, value in told)])
+
+    def _as_usual(self) -> bool:
+        """Whether every world plays as many steps an epoch as in the method as published."""
+        usual, names = usual_settings("", self.algo), ("num_envs", "steps_per_epoch")
+        worlds, steps = (dict(self.settings).get(name) for name in names)
+        return bool(worlds and steps) and steps * usual[names[0]] == worlds * usual[names[1]]
 
     def get(self, name: str) -> Any:
         """A setting: the variant's where it has one, otherwise the method's default."""
@@ -166,8 +179,8 @@ def catalogue_name(name: str) -> str:
 def phrase(name: str, value: Any) -> str:
     """A setting in words.
 
-    >>> phrase("beta", 0.6), phrase("hidden", (8, 8)), phrase("constraints", ("each",))
-    ('β = 0.6', 'hidden = 8 8', 'each constraint')
+    >>> phrase("beta", 0.6), phrase("hidden", (8, 8)), phrase("constraints", ("each",)), phrase("num_envs", 1600)
+    ('β = 0.6', 'hidden = 8 8', 'each constraint', '1,600 worlds')
     """
     if name == "constraints":
         several = "s" if len(value) > 1 else ""
@@ -177,7 +190,8 @@ def phrase(name: str, value: Any) -> str:
     if isinstance(value, tuple):
         text = (", " if name in _PHRASES else " ").join(map(_number, value))
     else:
-        text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        text = format(value, ",.9g" if name == "num_envs" else "g") if numeric else str(value)
     return _PHRASES[name].format(text) if name in _PHRASES else f"{name} = {text}"
 
 

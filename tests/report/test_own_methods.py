@@ -62,7 +62,7 @@ def test_what_every_run_has_is_compared_with_the_defaults_of_runs() -> None:
     table = samples.table([samples.run(GOAL, "MyMethod", gamma=g, num_envs=4) for g in (0.99, 0.9)])
     runs = read_runs(table)
     assert [variant.title for variant in runs.variants] == ["MyMethod", "MyMethod, gamma = 0.9"]
-    assert runs.notes == ["not the default: num_envs = 4 (MyMethod)"]
+    assert runs.notes == ["not the default: 4 worlds (MyMethod)"]
 
 
 def test_a_setting_that_only_the_method_has_is_read_from_the_columns_of_settings() -> None:

@@ -83,7 +83,7 @@ def test_settings_that_differ_by_task_alone_are_noted_and_make_no_variant() -> N
     runs = read_runs(table)
     assert [variant.title for variant in runs.variants] == ["SB-TRPO", "SB-TRPO, β = 0.9", "CPO", "RCPO"]
     assert sorted(runs.notes) == [
-        "not the default: num_envs = 4 (RCPO)",
+        "not the default: 4 worlds (RCPO)",
         "not the default: steps_per_epoch = 1000 (all methods on SafetyCarCircle2-v0)",
         "not the default: steps_per_epoch = 5000 (all methods on SafetyPointGoal2-v0)",
     ]
