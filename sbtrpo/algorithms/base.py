@@ -117,6 +117,8 @@ class Method(ABC, Generic[S]):
     """How many constraints it takes; None for any number."""
     may_stall: ClassVar[bool] = False
     """Whether updates without an acceptable step are part of the published method, however many."""
+    trains_on: ClassVar[bool] = False
+    """Whether it is meant for a policy that is trained already, which `init_from` names."""
     in_one: ClassVar[bool] = False
     """Whether policy and critics are fitted in the same passes, so that all fails with the policy's part."""
 

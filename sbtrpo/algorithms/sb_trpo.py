@@ -194,6 +194,18 @@ class SBTRPOLateHits(SBTRPOHits):
     Settings = LateHitsSettings
 
 
+class SBTRPOPolished(SBTRPO):
+    """SB-TRPO for a policy that is trained: updates lower the chance of a violation, from thousands of episodes."""
+
+    title = "SB-TRPO, polished"
+    summary = "SB-TRPO that makes a trained policy (init_from) safer: first hits, 1,600 worlds an update"
+    Settings = HitsSettings
+    trains_on = True
+    run_defaults: ClassVar[Mapping[str, Any]] = {
+        "num_envs": 1_600, "steps_per_epoch": 1_600_000, "total_steps": 80_000_000, "statistics": "steady",
+    }  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Direction:
     """A step and how it came about."""

@@ -35,6 +35,7 @@ BUILT_IN = {
     "sb-trpo_growing": "sb_trpo:SBTRPOGrowing",
     "sb-trpo_hits": "sb_trpo:SBTRPOHits",
     "sb-trpo_late_hits": "sb_trpo:SBTRPOLateHits",
+    "sb-trpo_polished": "sb_trpo:SBTRPOPolished",
     "ppo_lag": "ppo_lag:PPOLag",
     "trpo_lag": "trpo_lag:TRPOLag",
     "cpo": "cpo:CPO",

@@ -55,6 +55,7 @@ LOOKS = {
     "sb-trpo_growing": Look(BROWN, DOTTED),
     "sb-trpo_hits": Look(VIOLET, DOTTED),
     "sb-trpo_late_hits": Look(VIOLET),
+    "sb-trpo_polished": Look(VIOLET, DASHED),
 }
 
 

@@ -19,7 +19,7 @@ from tests.algorithms.samples import everything, make, make_batch, make_policy, 
 
 LAGRANGIAN = ["ppo_lag", "trpo_lag", "cup", "cppo_pid", "focops", "rcpo"]
 YARDSTICKS = ["trpo", "ppo"]
-OURS = ("annealed", "paced", "growing", "hits", "late_hits")
+OURS = ("annealed", "paced", "growing", "hits", "late_hits", "polished")
 SB_TRPO = ["sb-trpo", *(f"sb-trpo_{name}" for name in ("rcritic", "critic", *OURS))]
 SEVERAL = [*SB_TRPO, *LAGRANGIAN, *YARDSTICKS]
 NAMES = ("walls", "speed", "heat")

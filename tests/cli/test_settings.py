@@ -18,7 +18,7 @@ from sbtrpo.runs.folder import RunFolder
 OF_THE_COMMAND = {"config", "help", "env-kwargs", "num-seeds", "out", "quiet", "no-quiet", "wandb", "no-wandb"}
 HAVE_BETA = (
     "sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced, sb-trpo_growing,"
-    " sb-trpo_hits and sb-trpo_late_hits have it"
+    " sb-trpo_hits, sb-trpo_late_hits and sb-trpo_polished have it"
 )
 
 

@@ -45,6 +45,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "sb-trpo_growing": {**SB_TRPO, "advantage": "mc"},
     "sb-trpo_hits": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit"},
     "sb-trpo_late_hits": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit", "first_hit_from": 0.75},
+    "sb-trpo_polished": {**SB_TRPO, "advantage": "mc", "cost_to_go": "first-hit"},
     "ppo_lag": {**PPO_TYPE, **COSTLY, **ADAM},
     "cppo_pid": {**PPO_TYPE, **COSTLY, "multiplier_init": 0.001, "pid_kp": 0.1, "pid_ki": 0.01, "pid_kd": 0.01},
     "focops": {

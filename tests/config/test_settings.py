@@ -170,7 +170,7 @@ def test_families_differ_in_what_they_have() -> None:
         (
             {"algo": "cpo", "beta": 0.5},
             "cpo has no setting beta; sb-trpo, sb-trpo_rcritic, sb-trpo_critic, sb-trpo_annealed, sb-trpo_paced,"
-            " sb-trpo_growing, sb-trpo_hits and sb-trpo_late_hits have it",
+            " sb-trpo_growing, sb-trpo_hits, sb-trpo_late_hits and sb-trpo_polished have it",
         ),
         ({"init_which": "x"}, "init_which must be one of last, best or a whole number, got 'x'"),
         ({"init_which": -1}, "init_which must be at least 0, got -1"),
@@ -254,7 +254,7 @@ def test_settings_of_critics_and_baseline_count_where_there_are_such(
 ) -> None:
     config = TrainConfig(algo=algo, advantage=advantage)
     for name, item in declared(catalogue.method(algo).settings).items():
-        hits = algo in ("sb-trpo_hits", "sb-trpo_late_hits")
+        hits = algo in ("sb-trpo_hits", "sb-trpo_late_hits", "sb-trpo_polished")
         counts = {"critics": critics, "baseline": baseline, "first-hit": hits, None: True}[item.rule.needs]
         assert (name in config.in_effect()) is counts
         if item.rule.needs:

@@ -205,3 +205,19 @@ def test_packs_begin_with_policies_as_single_runs_do(source: Path, tmp_path: Pat
 
 def test_folders_of_runs_that_begin_anew_keep_their_names() -> None:
     assert TrainConfig().digest() == "c1727b58"
+
+
+def test_polishing_is_the_published_update_from_first_hits_with_steady_statistics(source: Path, tmp_path: Path) -> None:
+    polished = TOY.replace(algo="sb-trpo_polished", init_from=str(source))
+    in_full = TOY.replace(init_from=str(source), cost_to_go="first-hit", statistics="steady")
+    runs = [sbtrpo.train(config, tmp_path / config.algo, quiet=True) for config in (polished, in_full)]
+    assert metrics(runs[0]) == metrics(runs[1])
+    assert TrainConfig(algo="sb-trpo_polished").steps_per_epoch == 1000 * TrainConfig(algo="sb-trpo_polished").num_envs
+
+
+def test_what_is_for_trained_policies_says_so_where_there_is_none(source: Path) -> None:
+    polished = TOY.replace(algo="sb-trpo_polished")
+    assert polished.notes() == [
+        "sb-trpo_polished is meant for a policy that is trained already: name its file with --init-from"
+    ]
+    assert polished.replace(init_from=str(source)).notes() == TOY.notes() == []
