@@ -207,17 +207,17 @@ def trained_on(runs: Runs, told: str) -> Table:
     names = ("reward", "safety_probability", "safe_reward", "cost")
     rows = []
     for task in runs.tasks:
-        printed, before = paper.main()["sb-trpo"][task], _card(str(runs.shared[task, "sb-trpo"]["init_from"]))
+        variants = [variant for variant in runs.variants if runs.of(task, variant)]
+        start = _setting(runs, task, variants[0], "init_from")
+        printed, before = paper.main()["sb-trpo"][task], _card(str(start))
         theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in names]
         rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), "", *theirs])
         rows.append([task, "before", "", "", *(number(before["evaluation"][name]) for name in names)])
-        shared = runs.shared[task, "sb-trpo"]
-        variants = [variant for variant in runs.variants if runs.of(task, variant)]
-        values = {variant: (dict(variant.settings) | shared).get(told, variant.get(told)) for variant in variants}
+        values = {variant: _setting(runs, task, variant, told) for variant in variants}
         for variant in sorted(values, key=values.__getitem__):
             counted = runs.counted(task, variant)
             ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
-            steps = f"{max(run.steps for run in counted) / 1e6:.0f} M"
+            steps = f"{min(run.steps for run in counted) / 1e6:.0f} M"
             rows.append([task, phrase(told, values[variant]), str(len(counted)), steps, *map(number, ends)])
     cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]
     return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in names)], cells)
@@ -231,8 +231,9 @@ def equal_updates(runs: Runs) -> Table:
         found: dict[int, list[Run]] = {}
         for source in (runs_of(("betas",)), runs):  # apart: those of one table would have to be equally long
             for variant in source.variants:
-                if (own := source.of(task, variant)) and variant.get("beta") == beta:
-                    found[int((source.shared[task, "sb-trpo"] | dict(variant.settings))["num_envs"])] = own
+                own = [run for run in source.of(task, variant) if len(run.column("epoch")) >= UPDATED.stop]
+                if own and variant.get("beta") == beta:
+                    found.setdefault(int(_setting(source, task, variant, "num_envs")), []).extend(own)
         for worlds, own in sorted(found.items()) if len(found) > 1 else ():
             ends = [np.mean([run.column(name)[UPDATED].mean() for run in own]) for name in names]
             episodes = int(sum(run.column("episodes")[UPDATED].sum() for run in own))
@@ -240,6 +241,11 @@ def equal_updates(runs: Runs) -> Table:
             rows.append([Cell(task), *(Cell(text, value=0) for text in texts)])
     heads = ["task", "worlds an update", "seeds", "episodes", *(HEADS[name] for name in names)]
     return Table("updates", "As many updates", heads, rows)
+
+
+def _setting(runs: Runs, task: str, variant: Variant, name: str) -> Any:
+    """A setting of a variant's runs on a task: what all of them share, what tells them apart, or the default."""
+    return runs.shared[task, variant.algo].get(name, variant.get(name))
 
 
 def _card(start: str) -> dict[str, Any]:

@@ -157,7 +157,7 @@ class TrainConfig(RunSettings):
         """What a user may not expect of these settings."""
         notes = []
         if self.init_from is None and catalogue.method(self.algo).implementation.trains_on:
-            notes.append(f"{self.algo} is meant for a policy that is trained already: name its file with --init-from")
+            notes.append(f"{self.algo} is for a policy that is trained already: name its file or run with init_from")
         if self.init_from is not None and self.initial_log_std != RunSettings.initial_log_std:
             notes.append("initial_log_std changes nothing where a run begins with the policy of init_from")
         if self.grow_by == "worlds" and not self.epoch_growth:

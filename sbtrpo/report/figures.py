@@ -41,7 +41,7 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
         raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0 with ended episodes")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
-    longest, styles = max(run.steps for variant in variants for run in runs.of(task, variant)), _styles(variants)
+    longest, styles = max(run.steps for variant in variants for run in runs.of(task, variant)), _styles(rivals(runs))
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in variants:
             _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, styles[variant], variant.title)
@@ -120,7 +120,7 @@ def what_holds(runs: Runs, task: str) -> Figure:
     rows = (len(metrics) + 1) // 2
     figure = sheet(10, 1 + 3.2 * rows)
     axes = [axis for row in grid(figure, rows, 2, sharex=True, sharey=True) for axis in row]
-    longest, styles = max(run.steps for v in variants for run in runs.of(task, v)), _styles(variants)
+    longest, styles = max(run.steps for v in variants for run in runs.of(task, v)), _styles(runs.variants)
     for axis, (metric, title) in zip(axes, metrics.items(), strict=False):
         for variant in variants:
             _curve(axis, runs.of(task, variant), metric, longest, styles[variant], variant.title)

@@ -37,6 +37,7 @@ from sbtrpo.report.variants import (
     setting_names,
     stands_out,
     usual_settings,
+    worth_saying,
 )
 from sbtrpo.runs.curves import CLOSING_STEPS, SMOOTHING, trailing_mean
 from sbtrpo.runs.judgement import misleading
@@ -366,7 +367,7 @@ def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, 
     by_phrase: dict[str, list[Group]] = {}
     for group, same in shared.items():
         usual = usual_settings(*group)
-        for name, value in same.items():
+        for name, value in worth_saying(group[1], same).items():
             if name in usual:  # a table does not tell the defaults of a user's method
                 by_phrase.setdefault(phrase(name, value), []).append(group)
     notes += [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]

@@ -29,7 +29,6 @@ _PHRASES = {
     "solver": "{} solver",
     "fidelity": "{}",
     "cost_to_go": "{} costs",
-    "num_envs": "{} worlds",
 }
 _CONSTRAINTS = {("sum",): "total cost", ("each",): "each constraint"}
 
@@ -53,14 +52,8 @@ class Variant:
         >>> Variant("sb-trpo", (("num_envs", 1600), ("steps_per_epoch", 1_600_000))).title
         'SB-TRPO, 1,600 worlds'
         """
-        told = [(name, value) for name, value in self.settings if name != "steps_per_epoch" or not self._as_usual()]
-        return ", ".join([method_title(self.algo), *(phrase(name, value) for name, value in told)])
-
-    def _as_usual(self) -> bool:
-        """Whether every world plays as many steps an epoch as in the method as published."""
-        usual, names = usual_settings("", self.algo), ("num_envs", "steps_per_epoch")
-        worlds, steps = (dict(self.settings).get(name) for name in names)
-        return bool(worlds and steps) and steps * usual[names[0]] == worlds * usual[names[1]]
+        told = worth_saying(self.algo, dict(self.settings))
+        return ", ".join([method_title(self.algo), *(phrase(name, value) for name, value in told.items())])
 
     def get(self, name: str) -> Any:
         """A setting: the variant's where it has one, otherwise the method's default."""
@@ -176,6 +169,19 @@ def catalogue_name(name: str) -> str:
         return name
 
 
+def worth_saying(algo: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are not the default, but for an epoch's steps where a world plays as many of them as by default.
+
+    >>> worth_saying("sb-trpo", {"num_envs": 40, "steps_per_epoch": 40_000, "beta": 0.6})
+    {'num_envs': 40, 'beta': 0.6}
+    """
+    usual, names = usual_settings("", algo), ("num_envs", "steps_per_epoch")
+    worlds, steps = (settings.get(name) for name in names)
+    numbers = isinstance(worlds, int | float) and isinstance(steps, int | float)
+    implied = numbers and steps * usual[names[0]] == worlds * usual[names[1]]
+    return {name: value for name, value in settings.items() if not (implied and name == names[1])}
+
+
 def phrase(name: str, value: Any) -> str:
     """A setting in words.
 
@@ -187,11 +193,13 @@ def phrase(name: str, value: Any) -> str:
         return _CONSTRAINTS.get(value, f"constraint{several} {', '.join(value)}")
     if name == VERSION:
         return f"{'version' if '@' in value else 'of'} {short_version(value)}"
+    if name == "num_envs":
+        return f"{value:,.9g} world{'s' * (value != 1)}"
     if isinstance(value, tuple):
         text = (", " if name in _PHRASES else " ").join(map(_number, value))
     else:
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        text = format(value, ",.9g" if name == "num_envs" else "g") if numeric else str(value)
+        text = f"{value:g}" if numeric else str(value)
     return _PHRASES[name].format(text) if name in _PHRASES else f"{name} = {text}"
 
 

@@ -218,6 +218,6 @@ def test_polishing_is_the_published_update_from_first_hits_with_steady_statistic
 def test_what_is_for_trained_policies_says_so_where_there_is_none(source: Path) -> None:
     polished = TOY.replace(algo="sb-trpo_polished")
     assert polished.notes() == [
-        "sb-trpo_polished is meant for a policy that is trained already: name its file with --init-from"
+        "sb-trpo_polished is for a policy that is trained already: name its file or run with init_from"
     ]
     assert polished.replace(init_from=str(source)).notes() == TOY.notes() == []

@@ -18,6 +18,16 @@ from tests.report import samples
 GOAL, CIRCLE, BUTTON = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyPointButton2-v0"
 
 
+def test_variants_of_one_method_go_from_pale_to_its_colour() -> None:
+    sizes = [Variant("cpo", (("num_envs", worlds),)) for worlds in (40, 400)]
+    styles = figures._styles([Variant("sb-trpo"), *sizes, Variant("rcpo", (("cost_limit", 15.0),))])
+    pale, dark = (styles[variant] for variant in sizes)
+    assert dark["color"] == LOOKS["cpo"].colour != pale["color"]
+    assert pale["linestyle"] == dark["linestyle"] == figures.line_style(Variant("cpo"))["linestyle"]
+    for alone in (Variant("sb-trpo"), Variant("rcpo", (("cost_limit", 15.0),))):
+        assert styles[alone] == figures.line_style(alone)
+
+
 def test_relapses_begin_above_five_and_end_below_one() -> None:
     cost = np.array([90.0, 20.0, 0.4, 3.0, 6.0, 2.0, 1.0, 0.0, 30.0, 30.0])
     assert figures.relapses(cost) == [(4, 6), (8, 10)]

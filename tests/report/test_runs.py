@@ -72,6 +72,15 @@ def test_settings_that_all_runs_of_a_method_share_are_noted_and_make_no_variant(
     assert [variant.title for variant in mixed.variants] == ["CPO", "CPO, target_kl = 0.02"]
 
 
+def test_more_worlds_that_play_as_long_are_named_by_their_number() -> None:
+    sizes = ({"num_envs": worlds, "steps_per_epoch": steps} for worlds, steps in ((400, 400_000), (1, 1000), (40, 400)))
+    several = read_runs(samples.table([samples.run(GOAL, "sb-trpo", **size) for size in sizes]))
+    titles = ["SB-TRPO, 1 world", "SB-TRPO, 40 worlds, steps_per_epoch = 400", "SB-TRPO, 400 worlds"]
+    assert [variant.title for variant in several.variants] == titles
+    one = read_runs(samples.table([samples.run(GOAL, "sb-trpo", num_envs=1600, steps_per_epoch=1_600_000)]))
+    assert one.notes == ["not the default: 1,600 worlds (SB-TRPO)"]
+
+
 def test_settings_that_differ_by_task_alone_are_noted_and_make_no_variant() -> None:
     """A plan may give every task its own number of worlds; methods are compared within a task."""
     sizes = {GOAL: 5000, CIRCLE: 1000}
