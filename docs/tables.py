@@ -271,6 +271,7 @@ LONGER = ("late_hits_100m",)
 MANY = ("many_worlds", "button_worlds")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
+    Block("README.md", "methods", partial(crowd, whole=True), ("main_2m",)),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
     Block("docs/batches.md", "control", partial(by_name, partial(control, share=0.85)), ("growing", "late_hits_85")),
