@@ -185,6 +185,22 @@ def _so_far(counted: Sequence[Run]) -> str:
     return f" ({facts})" if facts else ""
 
 
+def asides(runs: Runs, task: str) -> Table:
+    """Methods with other settings on a task, each behind its published one; what ran with one alone is left out."""
+    names = ("reward", "safety_probability", "safe_reward", "cost")
+    methods: dict[str, list[Variant]] = {}
+    for variant in runs.variants:
+        if runs.of(task, variant):
+            methods.setdefault(variant.title.partition(",")[0], []).append(variant)
+    rows = []
+    for variant in itertools.chain(*(variants for variants in methods.values() if len(variants) > 1)):
+        counted = runs.counted(task, variant)
+        ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
+        texts = (f"{len(counted)}{_so_far(counted)}", *map(number, ends))
+        rows.append([Cell(variant.title), *(Cell(text, value=0) for text in texts)])
+    return Table("asides", "Other settings", ["method", "seeds", *(HEADS[name] for name in names)], rows)
+
+
 def turns(runs: Runs) -> Table:
     """How updates lie to both gradients, by task and method: medians, and the share that reward can gain from."""
     rows = []
@@ -288,6 +304,7 @@ BLOCKS = (
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", overall, ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
+    Block("docs/results.md", "asides", partial(asides, task="SafetyPointGoal2-v0"), ("main_2m", "goal_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 PICTURES = {
