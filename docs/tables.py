@@ -45,6 +45,7 @@ SAFE = 0.9
 """Where runs are safer than that, `control` has nothing to say."""
 UPDATED = slice(13, 15)
 """Epochs after thirteen and fourteen updates, with which the shortest runs of `equal_updates` end."""
+MEASURES = ("reward", "safety_probability", "safe_reward", "cost")
 RIGHT = 90
 """Degrees: an update that is further from reward's gradient loses reward."""
 STRETCHES = (0, 4, 12, 20)
@@ -187,7 +188,6 @@ def _so_far(counted: Sequence[Run]) -> str:
 
 def asides(runs: Runs, task: str) -> Table:
     """Methods with other settings on a task, each behind its published one; what ran with one alone is left out."""
-    names = ("reward", "safety_probability", "safe_reward", "cost")
     methods: dict[str, list[Variant]] = {}
     for variant in runs.variants:
         if runs.of(task, variant):
@@ -195,10 +195,9 @@ def asides(runs: Runs, task: str) -> Table:
     rows = []
     for variant in itertools.chain(*(variants for variants in methods.values() if len(variants) > 1)):
         counted = runs.counted(task, variant)
-        ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
-        texts = (f"{len(counted)}{_so_far(counted)}", *map(number, ends))
+        texts = (f"{len(counted)}{_so_far(counted)}", *_ends(runs, task, variant))
         rows.append([Cell(variant.title), *(Cell(text, value=0) for text in texts)])
-    return Table("asides", "Other settings", ["method", "seeds", *(HEADS[name] for name in names)], rows)
+    return Table("asides", "Other settings", ["method", "seeds", *(HEADS[name] for name in MEASURES)], rows)
 
 
 def turns(runs: Runs) -> Table:
@@ -220,23 +219,27 @@ def turns(runs: Runs) -> Table:
 
 def trained_on(runs: Runs, told: str) -> Table:
     """Runs that began with a policy: the paper's SB-TRPO, the policy before, and what settings made of it."""
-    names = ("reward", "safety_probability", "safe_reward", "cost")
     rows = []
     for task in runs.tasks:
         variants = [variant for variant in runs.variants if runs.of(task, variant)]
         start = _setting(runs, task, variants[0], "init_from")
         printed, before = paper.main()["sb-trpo"][task], _card(str(start))
-        theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in names]
+        theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in MEASURES]
         rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), "", *theirs])
-        rows.append([task, "before", "", "", *(number(before["evaluation"][name]) for name in names)])
+        rows.append([task, "before", "", "", *(number(before["evaluation"][name]) for name in MEASURES)])
         values = {variant: _setting(runs, task, variant, told) for variant in variants}
         for variant in sorted(values, key=values.__getitem__):
             counted = runs.counted(task, variant)
-            ends = [np.mean([run.closing(name).mean() for run in counted]) for name in names]
             steps = f"{min(run.steps for run in counted) / 1e6:.0f} M"
-            rows.append([task, phrase(told, values[variant]), str(len(counted)), steps, *map(number, ends)])
+            rows.append([task, phrase(told, values[variant]), str(len(counted)), steps, *_ends(runs, task, variant)])
     cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]
-    return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in names)], cells)
+    return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in MEASURES)], cells)
+
+
+def _ends(runs: Runs, task: str, variant: Variant) -> list[str]:
+    """Means over the last epochs of all seeds."""
+    found = (runs.pooled(task, variant, name) for name in MEASURES)
+    return ["" if one is None else number(one.mean) for one in found]
 
 
 def equal_updates(runs: Runs) -> Table:

@@ -193,13 +193,12 @@ def phrase(name: str, value: Any) -> str:
         return _CONSTRAINTS.get(value, f"constraint{several} {', '.join(value)}")
     if name == VERSION:
         return f"{'version' if '@' in value else 'of'} {short_version(value)}"
-    if name == "num_envs":
+    if name == "num_envs" and isinstance(value, int | float):
         return f"{value:,.9g} world{'s' * (value != 1)}"
     if isinstance(value, tuple):
         text = (", " if name in _PHRASES else " ").join(map(_number, value))
     else:
-        numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        text = f"{value:g}" if numeric else str(value)
+        text = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
     return _PHRASES[name].format(text) if name in _PHRASES else f"{name} = {text}"
 
 
