@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from sbtrpo.report.runs import Run, Runs, read_runs, rivals
 from sbtrpo.report.tables import HEADS, overall, pair_cells
 from sbtrpo.report.variants import Variant, phrase
 
+Card: TypeAlias = dict[str, Any]
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
 EPOCHS = 50
@@ -58,12 +59,14 @@ class Block:
 
     page: str
     name: str
-    make: Callable[[Runs], Table]
-    sources: tuple[str, ...]
+    make: Callable[..., Table]
+    sources: tuple[str, ...] = ()
+    """Without any, it is made of the policies' cards."""
 
     def text(self) -> str:
         """The rows as Markdown, without title and caption: the page says what it is."""
-        lines = markdown(self.make(runs_of(self.sources))).splitlines()
+        table = self.make(runs_of(self.sources)) if self.sources else self.make()
+        lines = markdown(table).splitlines()
         return "\n".join(line for line in lines if line.startswith("|"))
 
 
@@ -267,10 +270,50 @@ def _setting(runs: Runs, task: str, variant: Variant, name: str) -> Any:
     return runs.shared[task, variant.algo].get(name, variant.get(name))
 
 
-def _card(start: str) -> dict[str, Any]:
+def _card(start: str) -> Card:
     """Of the repository's policy that runs began with, which they know by the first digits of its hash."""
-    cards = [tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "policies").glob("*.toml"))]
-    return next(card for card in cards if card["sha256"].startswith(start.partition("@")[2]))
+    return next(card for card in cards().values() if card["sha256"].startswith(start.partition("@")[2]))
+
+
+@functools.cache
+def cards() -> dict[str, Card]:
+    """Of the repository's policies, by name."""
+    paths = sorted((ROOT / "policies").glob("*.toml"))
+    return {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def policies() -> Table:
+    """The repository's policies, each with its steps, which come on top of those of the policy that it began with."""
+    heads = ["reward", "cost", "safety probability", "violations, at most", "safe reward"]
+    names = ("reward", "cost", "safety_probability", "violation_probability_upper", "safe_reward")
+    rows = []
+    for name, card in cards().items():
+        found = (number(card["evaluation"][measure]) for measure in names)
+        rows.append([name, card["algo"], f"{card['steps'] / 1e6:.0f} M", *found])
+    cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]
+    return Table("policies", "Policies", ["file", "method", "steps", *heads], cells)
+
+
+def best() -> Table:
+    """The policy of each task that was trained longest, on fresh episodes, beside the paper's SB-TRPO."""
+    rows = []
+    for task, title in paper.tasks().items():
+        chain = sorted(((name, card) for name, card in cards().items() if card["task"] == task), key=lambda one: one[0])
+        steps, (name, card) = sum(card["steps"] for _, card in chain), chain[-1]
+        theirs, found = paper.main()["sb-trpo"][task], card["evaluation"]
+        low, high = found["safety_probability_interval"]
+        rows.append([
+            title,
+            f"{theirs['reward'].mean_text} @ {theirs['safety_probability'].mean:.2f}",
+            f"{number(found['reward'])} @ {number(found['safety_probability'])}",
+            f"{low:.3f} to {high:.3f}",
+            number(found["safe_reward"]),
+            f"{steps / 1e6:.0f} M",
+            name,
+        ])  # fmt: skip
+    heads = ["paper, SB-TRPO", "ours", "95 % interval", "safe reward", "steps", "file"]
+    cells = [[Cell(text, value=0 if 0 < i < len(heads) else None) for i, text in enumerate(row)] for row in rows]
+    return Table("best", "Policies beside the paper's", ["", *heads], cells)
 
 
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
@@ -290,6 +333,7 @@ LONGER = ("late_hits_100m",)
 MANY = ("many_worlds", "button_worlds")
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
+    Block("README.md", "best", best),
     Block("README.md", "methods", partial(crowd, whole=True), ("main_2m",)),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
@@ -303,6 +347,7 @@ BLOCKS = (
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
     Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told="num_envs")), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
+    Block("docs/policies.md", "policies", policies),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", overall, ("main_2m",)),

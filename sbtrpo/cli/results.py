@@ -62,7 +62,7 @@ def results(
         for shown, of_task in itertools.groupby(of_table, lambda result: result.task):
             console.print(_table(shown, of_task))
         notes = [f"much longer runs, which only the report shows: {len(runs.long)}"] if runs.long else []
-        for note in [*runs.notes, *runs.warnings(), *notes]:
+        for note in [*(runs.notes if task is None else runs.notes_on(task)), *runs.warnings(), *notes]:
             say(note, "dim")
     console.print(Text(LEGEND + (STYLES if console.is_terminal else ""), "dim"))
     if task is None and algo is None:

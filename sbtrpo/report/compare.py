@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -212,9 +213,10 @@ def as_csv(compared: Sequence[Comparison]) -> str:
     )  # fmt: skip
     for comparison in compared:
         ours, theirs = comparison.ours, comparison.theirs
+        deviation = "" if math.isnan(ours.std) else repr(ours.std)
         writer.writerow(
             [comparison.table, comparison.task, comparison.variant.title, comparison.metric, repr(ours.mean),
-             repr(ours.std), ours.seeds, theirs.mean_text, theirs.std_text, f"{comparison.distance:.4f}",
+             deviation, ours.seeds, theirs.mean_text, theirs.std_text, f"{comparison.distance:.4f}",
              comparison.verdict, comparison.unreliable or ""]
         )  # fmt: skip
     return buffer.getvalue()

@@ -52,7 +52,10 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
 
 
 def progress(runs: Runs) -> Figure:
-    """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training."""
+    """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training.
+
+    Safety probabilities have one scale, which begins at the last quarter that no curve goes below.
+    """
     variants = rivals(runs)
     tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
     if not tasks:
@@ -72,7 +75,11 @@ def progress(runs: Runs) -> Figure:
             name = paper.tasks().get(task, task) if axis is above else ""
             y = paper.TITLES[metric] if column == 0 else ""
             tidy(axis, name, x="" if axis is above else label, y=y)
-        below.set_ylim(-0.02, 1.02)
+    lower = [axis for row_of_axes in rows[1::2] for axis in row_of_axes]
+    lowest = min(float(axis.dataLim.y0) for axis in lower)
+    start = np.clip(np.floor(4 * lowest) / 4, 0, 0.75)
+    for axis in lower:
+        axis.set_ylim(start - 0.02 * (1 - start), 1 + 0.02 * (1 - start))
     for row_of_axes in rows[-2:]:
         for axis in row_of_axes[len(tasks) - across * (down - 1) :]:
             axis.set_axis_off()

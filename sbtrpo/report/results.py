@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Result:
     """How long the runs are to be."""
     cells: Mapping[str, Cell]
     """By metric, with the main table's marks where the method competes."""
-    deviations: Mapping[str, float]
+    deviations: Mapping[str, float | None]
+    """By metric; None where one epoch alone counts."""
 
     @property
     def command(self) -> str | None:
@@ -137,7 +139,7 @@ def _results(name: str, runs: Runs) -> Iterator[Result]:
                 steps=int(min(run.steps for run in counted)),
                 total_steps=int(counted[0].total_steps),
                 cells=cells[variant],
-                deviations={metric: e.std for metric, e in estimates.items() if e is not None},
+                deviations={m: e.std if math.isfinite(e.std) else None for m, e in estimates.items() if e is not None},
             )
 
 

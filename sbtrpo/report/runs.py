@@ -135,6 +135,11 @@ class Runs:
     shared: dict[Group, dict[str, Any]] = field(default_factory=dict)
     """By task and method: settings that are not its defaults, but those of all its runs there."""
 
+    def notes_on(self, task: str) -> list[str]:
+        """The notes without those on settings of other tasks."""
+        own = _notes_on({group: same for group, same in self.shared.items() if group[0] == task})
+        return own + [note for note in self.notes if not note.startswith(NOT_DEFAULT)]
+
     @functools.cached_property
     def tasks(self) -> list[str]:
         """In the paper's order, then others by name."""
@@ -195,11 +200,11 @@ class Runs:
         return [run for run in runs if run.finished] or runs
 
     def pooled(self, task: str, variant: Variant, metric: str) -> Estimate | None:
-        """Over the last epochs of all seeds together: what is compared with the paper."""
+        """Over the last epochs of all seeds together: what is compared with the paper. One epoch has no deviation."""
         runs = self.counted(task, variant)
         values = np.concatenate([run.closing(metric) for run in runs]) if runs else np.empty(0)
         values = values[np.isfinite(values)]
-        return Estimate(float(values.mean()), float(values.std()), len(runs)) if len(values) else None
+        return Estimate(float(values.mean()), _deviation(values, ddof=0), len(runs)) if len(values) else None
 
     def final_values(self, task: str, variant: Variant, metric: str) -> Floats:
         """Of every run, the mean over its last epochs."""
@@ -222,7 +227,7 @@ class Runs:
         values = values[np.isfinite(values)]
         if not len(values):
             return None
-        return Estimate(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else math.nan, len(values))
+        return Estimate(float(values.mean()), _deviation(values, ddof=1), len(values))
 
     @functools.cached_property
     def misleading(self) -> dict[str, list[str]]:
@@ -276,8 +281,8 @@ def read_runs(table: Table) -> Runs:
             raise ValueError(f"the table of runs has no column {name}; it has {', '.join(columns) or 'none'}")
     try:
         raw_runs = [_run(rows, columns) for rows in _rows_by_run(columns)]
-        notes: list[str] = []
-        shared = _shared_settings(raw_runs, notes)
+        shared = _shared_settings(raw_runs)
+        notes = _notes_on(shared)
         runs = _select(_without_repetitions([_with_variant(raw, shared) for raw in raw_runs], notes), notes)
     except (TypeError, ValueError, KeyError, OverflowError) as error:  # texts or lists in place of numbers
         raise ValueError(
@@ -337,6 +342,11 @@ def _run(rows: NDArray[np.intp], columns: Mapping[str, NDArray[Any]]) -> _Raw:
     return _Raw(run, settings)
 
 
+def _deviation(values: Floats, ddof: int) -> float:
+    """NaN for one value."""
+    return float(values.std(ddof=ddof)) if len(values) > 1 else math.nan
+
+
 def _held(values: Floats) -> Floats:
     """An evaluation's numbers hold until the next one.
 
@@ -347,7 +357,7 @@ def _held(values: Floats) -> Floats:
     return np.where(last < 0, np.nan, values[last])
 
 
-def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, dict[str, Any]]:
+def _shared_settings(raw_runs: Sequence[_Raw]) -> dict[Group, dict[str, Any]]:
     """By task and method, what all runs have and is not the default: it does not make a variant, but is noted."""
     groups: dict[Group, list[dict[str, Any]]] = {}
     for raw in raw_runs:
@@ -364,14 +374,18 @@ def _shared_settings(raw_runs: Sequence[_Raw], notes: list[str]) -> dict[Group, 
     if {raw.settings.get("fidelity") for raw in raw_runs} == {"corrected"}:
         for same in shared.values():
             same["fidelity"] = "corrected"
+    return shared
+
+
+def _notes_on(shared: Mapping[Group, Mapping[str, Any]]) -> list[str]:
+    """Which of these settings are not the default, and whose they are."""
     by_phrase: dict[str, list[Group]] = {}
     for group, same in shared.items():
         usual = usual_settings(*group)
         for name, value in worth_saying(group[1], same).items():
             if name in usual:  # a table does not tell the defaults of a user's method
                 by_phrase.setdefault(phrase(name, value), []).append(group)
-    notes += [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]
-    return shared
+    return [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]
 
 
 def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:

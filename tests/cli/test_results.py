@@ -130,6 +130,23 @@ def test_it_says_what_a_policy_to_begin_with_is(capsys: pytest.CaptureFixture[st
     assert told not in capsys.readouterr().out
 
 
+def test_one_task_has_the_notes_that_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    goal, hopper = samples.run(GOAL, "sb-trpo", beta=0.6), samples.run(HOPPER, "sb-trpo", epochs=10, total_epochs=30)
+    table = kept(tmp_path / "table.parquet", goal | {"gamma": [0.9] * 30}, hopper | {"gamma": [0.8] * 10})
+    both, one = told(capsys, "--results", table), told(capsys, GOAL, "--results", table)
+    assert ("gamma = 0.9" in both, "gamma = 0.8" in both) == (True, True)
+    assert ("gamma = 0.9 (SB-TRPO)" in one, "gamma = 0.8" in one) == (True, False)
+    assert "not finished: 1 of 2" in both
+    assert "not finished: 1 of 2" in one
+
+
+def test_a_single_epoch_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = kept(tmp_path / "table.parquet", samples.run(GOAL, "sb-trpo", epochs=1))
+    (found,) = json.loads(told(capsys, "--results", table, "--json"))
+    assert {found[metric]["std"] for metric in ("reward", "cost", "safety_probability")} == {None}
+    assert "±" not in told(capsys, GOAL, "--results", table).split("Mean ±")[0]
+
+
 @pytest.mark.parametrize("width", [30, 50, 70, 120])
 def test_numbers_stay_whole_in_a_narrow_terminal(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -146,6 +146,14 @@ def test_a_sheet_has_the_course_of_all_tasks(count: int) -> None:
     assert [text.get_text() for text in legend.get_texts()] == ["SB-TRPO", "CPO"]
 
 
+@pytest.mark.parametrize(("least", "start"), [(0.1, 0), (0.6, 0.5), (0.75, 0.75), (1.0, 0.75)])
+def test_safety_has_one_scale_on_which_its_changes_can_be_seen(least: float, start: float) -> None:
+    safe, other = samples.run(GOAL, "sb-trpo"), samples.run(CIRCLE, "sb-trpo")
+    safe["safety_probability"], other["safety_probability"] = np.full(30, 1.0), np.full(30, least)
+    *_, one, another = figures.progress(read_runs(samples.table([safe, other]))).axes
+    assert one.get_ylim() == another.get_ylim() == pytest.approx((start, 1), abs=0.021)
+
+
 def test_a_plane_for_each_task_has_every_method_and_the_papers_hollow() -> None:
     ran = [samples.run(GOAL, "sb-trpo"), samples.run(GOAL, "sb-trpo_annealed"), samples.run(CIRCLE, "cpo")]
     figure = planes.safety_planes(read_runs(samples.table(ran)))
