@@ -220,8 +220,11 @@ def turns(runs: Runs) -> Table:
     return Table("turns", "Angles of updates", ["task", "method", "accepted updates", *heads], rows)
 
 
-def trained_on(runs: Runs, told: str) -> Table:
-    """Runs that began with a policy: the paper's SB-TRPO, the policy before, and what settings made of it."""
+def trained_on(runs: Runs, told: Sequence[str]) -> Table:
+    """Runs that began with a policy: the paper's SB-TRPO, the policy before, and what settings made of it.
+
+    Of the settings that are told, the last stands in every row, others on tasks where runs differ in them.
+    """
     rows = []
     for task in runs.tasks:
         variants = [variant for variant in runs.variants if runs.of(task, variant)]
@@ -230,11 +233,14 @@ def trained_on(runs: Runs, told: str) -> Table:
         theirs = [printed[name].mean_text if name != "safe_reward" else "" for name in MEASURES]
         rows.append([task, "paper, SB-TRPO", str(paper.SEEDS), "", *theirs])
         rows.append([task, "before", "", "", *(number(before["evaluation"][name]) for name in MEASURES)])
-        values = {variant: _setting(runs, task, variant, told) for variant in variants}
+        values = {variant: [_setting(runs, task, variant, name) for name in told] for variant in variants}
+        *others, _ = zip(*values.values(), strict=True)
+        shown = [*(len(set(column)) > 1 for column in others), True]
         for variant in sorted(values, key=values.__getitem__):
             counted = runs.counted(task, variant)
             steps = f"{min(run.steps for run in counted) / 1e6:.0f} M"
-            rows.append([task, phrase(told, values[variant]), str(len(counted)), steps, *_ends(runs, task, variant)])
+            name = ", ".join(itertools.compress(map(phrase, told, values[variant]), shown))
+            rows.append([task, name, str(len(counted)), steps, *_ends(runs, task, variant)])
     cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]
     return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in MEASURES)], cells)
 
@@ -254,7 +260,8 @@ def equal_updates(runs: Runs) -> Table:
         for source in (runs_of(("betas",)), runs):  # apart: those of one table would have to be equally long
             for variant in source.variants:
                 own = [run for run in source.of(task, variant) if len(run.column("epoch")) >= UPDATED.stop]
-                if own and variant.get("beta") == beta:
+                hits = own and _setting(source, task, variant, "cost_to_go") == "first-hit"
+                if hits and variant.get("beta") == beta:
                     found.setdefault(int(_setting(source, task, variant, "num_envs")), []).extend(own)
         for worlds, own in sorted(found.items()) if len(found) > 1 else ():
             ends = [np.mean([run.column(name)[UPDATED].mean() for run in own]) for name in names]
@@ -343,9 +350,9 @@ BLOCKS = (
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
     Block("docs/batches.md", "reproduced", partial(renamed, overall), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
-    Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told="beta")), ("betas",)),
+    Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas",)),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
-    Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told="num_envs")), MANY),
+    Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/policies.md", "policies", policies),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),

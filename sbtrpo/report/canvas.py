@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sbtrpo.report.style import SOLID, look
+from sbtrpo.report.style import SOLID, look, paler
 from sbtrpo.report.variants import Variant
 
 if TYPE_CHECKING:
@@ -85,6 +85,17 @@ def line_style(variant: Variant) -> dict[str, Any]:
         "linewidth": 2.4 if ours else 1.3,
         "zorder": 4 if ours else 3,
     }
+
+
+def line_styles(variants: Sequence[Variant]) -> dict[Variant, dict[str, Any]]:
+    """How lines of variants look beside each other: several of one method go from pale to the method's colour."""
+    methods = [variant.algo for variant in variants]
+    styles: dict[Variant, dict[str, Any]] = {}
+    for k, variant in enumerate(variants):
+        behind, of_it = methods[k + 1 :].count(variant.algo), methods.count(variant.algo)
+        drawn = line_style(variant if of_it == 1 else Variant(variant.algo))
+        styles[variant] = {**drawn, "color": paler(look(variant).colour, 1 - 0.7 * behind / of_it)}
+    return styles
 
 
 def files(draw: Callable[[], Figure]) -> dict[str, bytes]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sbtrpo.report import paper
-from sbtrpo.report.canvas import ACROSS, FAINT, grid, legend, line_style, literal, sheet, steps_axis, tidy
+from sbtrpo.report.canvas import ACROSS, FAINT, grid, legend, line_style, line_styles, literal, sheet, steps_axis, tidy
 from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals
-from sbtrpo.report.style import BLUE, GREY, VERMILLION, look, paler
+from sbtrpo.report.style import BLUE, GREY, VERMILLION
 from sbtrpo.report.tables import Missing
 from sbtrpo.report.variants import Variant
 from sbtrpo.runs.curves import trailing_mean
@@ -41,7 +41,8 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
         raise Missing("no evaluations on fresh worlds" if prefix else "no runs at cost limit 0 with ended episodes")
     figure = sheet(10, 6.6)
     axes = [axis for row in grid(figure, 2, 2, sharex=True) for axis in row]
-    longest, styles = max(run.steps for variant in variants for run in runs.of(task, variant)), _styles(rivals(runs))
+    longest = max(run.steps for variant in variants for run in runs.of(task, variant))
+    styles = line_styles(rivals(runs))
     for axis, metric in zip(axes, PANELS, strict=True):
         for variant in variants:
             _curve(axis, runs.of(task, variant), f"{prefix}{metric}", longest, styles[variant], variant.title)
@@ -60,7 +61,7 @@ def progress(runs: Runs) -> Figure:
     tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
     if not tasks:
         raise Missing("no runs at cost limit 0 with ended episodes")
-    across, styles = min(ACROSS, len(tasks)), _styles(variants)
+    across, styles = min(ACROSS, len(tasks)), line_styles(variants)
     down = -(-len(tasks) // across)
     figure = sheet(max(4.5, 3.1 * across), 0.7 + 3.9 * down + 0.2 * -(-len(variants) // across))
     rows = grid(figure, 2 * down, across)
@@ -127,7 +128,7 @@ def what_holds(runs: Runs, task: str) -> Figure:
     rows = (len(metrics) + 1) // 2
     figure = sheet(10, 1 + 3.2 * rows)
     axes = [axis for row in grid(figure, rows, 2, sharex=True, sharey=True) for axis in row]
-    longest, styles = max(run.steps for v in variants for run in runs.of(task, v)), _styles(runs.variants)
+    longest, styles = max(run.steps for v in variants for run in runs.of(task, v)), line_styles(runs.variants)
     for axis, (metric, title) in zip(axes, metrics.items(), strict=False):
         for variant in variants:
             _curve(axis, runs.of(task, variant), metric, longest, styles[variant], variant.title)
@@ -143,17 +144,6 @@ def what_holds(runs: Runs, task: str) -> Figure:
     figure.suptitle(literal(f"{task}\n{words}"), fontsize=11)
     legend(figure, axes[0], columns=4)
     return figure
-
-
-def _styles(variants: Sequence[Variant]) -> dict[Variant, dict[str, object]]:
-    """How lines of variants look beside each other: several of one method go from pale to the method's colour."""
-    methods = [variant.algo for variant in variants]
-    styles: dict[Variant, dict[str, object]] = {}
-    for k, variant in enumerate(variants):
-        behind, of_it = methods[k + 1 :].count(variant.algo), methods.count(variant.algo)
-        drawn = line_style(variant if of_it == 1 else Variant(variant.algo))
-        styles[variant] = {**drawn, "color": paler(look(variant).colour, 1 - 0.7 * behind / of_it)}
-    return styles
 
 
 # ---- Car Circle ------------------------------------------------------------------------------------------------------

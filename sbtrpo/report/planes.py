@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark.statistics import common_tasks, scaled
 from sbtrpo.report import paper
-from sbtrpo.report.canvas import ACROSS, FAINT, INK, grid, legend, line_style, literal, sheet, tidy
+from sbtrpo.report.canvas import ACROSS, FAINT, INK, grid, legend, line_style, line_styles, literal, sheet, tidy
 from sbtrpo.report.runs import Floats, Runs, rivals
 from sbtrpo.report.style import BLUE, GREEN, VERMILLION, look
 from sbtrpo.report.tables import Missing
@@ -85,14 +85,14 @@ def _hollow(axes: Axes, variant: Variant, x: paper.PrintedCell, y: paper.Printed
 # ---- β ---------------------------------------------------------------------------------------------------------------
 
 
-def frontiers(runs: Runs, task: str) -> dict[str, list[Variant]]:
-    """The methods that ran on a task with more than one β; of each the variants that differ only in β, in its order."""
-    found: dict[str, list[Variant]] = {}
+def frontiers(runs: Runs, task: str) -> dict[Variant, list[Variant]]:
+    """What ran on a task with more than one β: variants but for β, and with each β, in its order."""
+    found: dict[Variant, list[Variant]] = {}
     for variant in runs.variants:
-        biased = isinstance(variant.get("beta"), float | int) and (variant.plain or variant.differs_in("beta"))
-        if biased and runs.of(task, variant):
-            found.setdefault(variant.algo, []).append(variant)
-    return {algo: sorted(own, key=lambda v: float(v.get("beta"))) for algo, own in found.items() if len(own) > 1}
+        if isinstance(variant.get("beta"), float | int) and runs.of(task, variant):
+            found.setdefault(variant.without("beta"), []).append(variant)
+    lines = {line: sorted(own, key=lambda v: float(v.get("beta"))) for line, own in found.items() if len(own) > 1}
+    return dict(sorted(lines.items(), key=lambda item: item[0].order()))
 
 
 def beta_frontier(runs: Runs) -> Figure:
@@ -110,8 +110,9 @@ def beta_frontier(runs: Runs) -> Figure:
         earned = paper.PRODUCT if printed else "safe_reward"
         for axes, x, y in ((left, "safety_probability", earned), (right, "cost", "reward")):
             _others(axes, runs, task, x, y)
-            for variants in frontiers(runs, task).values():
-                _frontier(axes, runs, task, variants, x, y)
+            lines = frontiers(runs, task)
+            for line, style in line_styles(list(lines)).items():
+                _frontier(axes, runs, task, line, lines[line], style["color"], x, y)
             if printed:
                 _hollow(axes, Variant("sb-trpo"), printed[x], printed["safe_reward" if y == earned else y])
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
@@ -130,7 +131,7 @@ def _point(runs: Runs, task: str, variant: Variant, metric: str) -> tuple[float,
 
 
 def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
-    on_a_line = frontiers(runs, task)
+    on_a_line = {line.algo for line in frontiers(runs, task)}
     for variant in runs.variants:
         if not variant.plain or variant.algo in on_a_line or not runs.of(task, variant):
             continue
@@ -139,15 +140,15 @@ def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
         axes.scatter(at_x, at_y, color=style.colour, marker=style.marker, s=34, label=literal(variant.title), zorder=3)
 
 
-def _frontier(axes: Axes, runs: Runs, task: str, variants: Sequence[Variant], x: str, y: str) -> None:
-    method = Variant(variants[0].algo)
-    style = look(method)
+def _frontier(
+    axes: Axes, runs: Runs, task: str, line: Variant, variants: Sequence[Variant], colour: str, x: str, y: str
+) -> None:
     at_x, dx = np.array([_point(runs, task, variant, x) for variant in variants]).T
     at_y, dy = np.array([_point(runs, task, variant, y) for variant in variants]).T
-    axes.errorbar(at_x, at_y, dy, dx, fmt="none", ecolor=style.colour, alpha=0.35, linewidth=0.9, zorder=4)
+    axes.errorbar(at_x, at_y, dy, dx, fmt="none", ecolor=colour, alpha=0.35, linewidth=0.9, zorder=4)
     betas = [f"{float(variant.get('beta')):g}" for variant in variants]
-    label = literal(f"{method.title}, β = {', '.join(betas)}")
-    axes.plot(at_x, at_y, color=style.colour, linewidth=1.6, marker=style.marker, markersize=6, zorder=5, label=label)
+    label, marker = literal(f"{line.title}, β = {', '.join(betas)}"), look(line).marker
+    axes.plot(at_x, at_y, color=colour, linewidth=1.6, marker=marker, markersize=6, zorder=5, label=label)
     for end, inner in ((0, 1), (-1, -2)):  # only the ends: points between them may be too close for a text
         away = np.sign([at_x[end] - at_x[inner], at_y[end] - at_y[inner]])
         options: dict[str, Any] = {"ha": "left" if away[0] > 0 else "right", "va": "bottom" if away[1] > 0 else "top"}

@@ -64,6 +64,10 @@ class Variant:
         """Whether it is the method as published, at cost limit 0."""
         return not self.settings
 
+    def without(self, name: str) -> Variant:
+        """The same but for a setting."""
+        return Variant(self.algo, tuple(setting for setting in self.settings if setting[0] != name))
+
     def differs_in(self, *names: str) -> bool:
         """Whether it differs from its method, and in none but these settings."""
         return bool(self.settings) and {name for name, _ in self.settings} <= set(names)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sbtrpo.report import figures, histograms, paper, planes
-from sbtrpo.report.canvas import literal
+from sbtrpo.report.canvas import line_style, line_styles, literal
 from sbtrpo.report.runs import Variant, read_runs
 from sbtrpo.report.style import LOOKS, Look, look
 from sbtrpo.report.tables import Missing
@@ -20,12 +20,12 @@ GOAL, CIRCLE, BUTTON = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyPoin
 
 def test_variants_of_one_method_go_from_pale_to_its_colour() -> None:
     sizes = [Variant("cpo", (("num_envs", worlds),)) for worlds in (40, 400)]
-    styles = figures._styles([Variant("sb-trpo"), *sizes, Variant("rcpo", (("cost_limit", 15.0),))])
+    styles = line_styles([Variant("sb-trpo"), *sizes, Variant("rcpo", (("cost_limit", 15.0),))])
     pale, dark = (styles[variant] for variant in sizes)
     assert dark["color"] == LOOKS["cpo"].colour != pale["color"]
-    assert pale["linestyle"] == dark["linestyle"] == figures.line_style(Variant("cpo"))["linestyle"]
+    assert pale["linestyle"] == dark["linestyle"] == line_style(Variant("cpo"))["linestyle"]
     for alone in (Variant("sb-trpo"), Variant("rcpo", (("cost_limit", 15.0),))):
-        assert styles[alone] == figures.line_style(alone)
+        assert styles[alone] == line_style(alone)
 
 
 def test_relapses_begin_above_five_and_end_below_one() -> None:
@@ -70,7 +70,7 @@ def test_profiles_have_the_methods_and_tasks_of_the_largest_table_without_a_gap(
 
 def test_the_frontier_runs_along_beta() -> None:
     runs = read_runs(samples.table([samples.run(BUTTON, "sb-trpo", beta=beta) for beta in (0.9, 0.6, 0.75)]))
-    assert [variant.get("beta") for variant in planes.frontiers(runs, BUTTON)["sb-trpo"]] == [0.6, 0.75, 0.9]
+    assert [variant.get("beta") for variant in planes.frontiers(runs, BUTTON)[Variant("sb-trpo")]] == [0.6, 0.75, 0.9]
 
 
 def test_methods_with_several_biases_have_a_line_each_and_others_a_point() -> None:
@@ -82,6 +82,15 @@ def test_methods_with_several_biases_have_a_line_each_and_others_a_point() -> No
     theirs = [line.get_xydata().tolist() for axes in figure.axes for line in axes.lines if "paper" in line.get_label()]
     assert theirs == [[[0.68, 1.6]], [[18.0, 2.4]]]  # as printed: safety and the product, cost and reward
     assert figure.axes[0].get_ylabel() == "reward × safety probability"
+
+
+def test_variants_of_a_method_have_frontiers_of_their_own_from_pale_to_dark() -> None:
+    ran = [samples.run(GOAL, "sb-trpo", beta=b, num_envs=worlds) for worlds in (200, 20) for b in (0.6, 0.75, 0.9)]
+    figure = planes.beta_frontier(read_runs(samples.table(ran)))
+    pale, dark = (line for line in figure.axes[0].lines if "β" in str(line.get_label()))
+    assert pale.get_label() == "SB-TRPO, β = 0.6, 0.75, 0.9"
+    assert dark.get_label() == "SB-TRPO, 200 worlds, β = 0.6, 0.75, 0.9"
+    assert (dark.get_color(), pale.get_color() != dark.get_color()) == (LOOKS["sb-trpo"].colour, True)
 
 
 def test_every_method_has_a_look_of_its_own() -> None:
