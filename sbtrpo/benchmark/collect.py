@@ -482,7 +482,7 @@ def _final_row(
             f"{metric}_mean": float(last.mean()) if len(last) else None,
             f"{metric}_std": float(last.std(ddof=1)) if len(last) > 1 else None,
             f"{metric}_pooled_mean": float(pooled.mean()) if len(pooled) else None,
-            f"{metric}_pooled_std": float(pooled.std()) if len(pooled) else None,
+            f"{metric}_pooled_std": float(pooled.std()) if len(pooled) > 1 else None,
             f"{metric}_iqm": float(interquartile_mean(last)) if len(last) else None,
             f"{metric}_iqm_low": low,
             f"{metric}_iqm_high": high,

@@ -61,8 +61,9 @@ def results(
         say(f"\n{name}{plan}", "bold")
         for shown, of_task in itertools.groupby(of_table, lambda result: result.task):
             console.print(_table(shown, of_task))
-        notes = [f"much longer runs, which only the report shows: {len(runs.long)}"] if runs.long else []
-        for note in [*(runs.notes if task is None else runs.notes_on(task)), *runs.warnings(), *notes]:
+        about = runs if task is None else runs.on(task)
+        notes = [f"much longer runs, which only the report shows: {len(about.long)}"] if about.long else []
+        for note in [*about.notes, *about.warnings(), *notes]:
             say(note, "dim")
     console.print(Text(LEGEND + (STYLES if console.is_terminal else ""), "dim"))
     if task is None and algo is None:

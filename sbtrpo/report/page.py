@@ -21,10 +21,10 @@ from typing import Any
 from sbtrpo.benchmark.columns import FRESH, constraint_metrics
 from sbtrpo.report import compare, paper
 from sbtrpo.report.render import Cell, Table, number_texts
-from sbtrpo.report.runs import NOT_DEFAULT, THE_LAST, Floats, Runs, rivals
+from sbtrpo.report.runs import THE_LAST, Floats, Runs, rivals
 from sbtrpo.report.style import look
 from sbtrpo.report.tables import basis, pair_cells
-from sbtrpo.report.variants import Variant
+from sbtrpo.report.variants import NOT_DEFAULT, Variant
 
 POINTS = 160
 """The most points of a curve."""

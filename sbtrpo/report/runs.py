@@ -29,15 +29,14 @@ from sbtrpo.report import paper
 from sbtrpo.report.variants import (
     NAMED,
     NEVER_APART,
+    NOT_DEFAULT,
+    Group,
     Variant,
-    method_title,
     not_default,
-    phrase,
+    notes_on,
     setting_columns,
     setting_names,
     stands_out,
-    usual_settings,
-    worth_saying,
 )
 from sbtrpo.runs.curves import CLOSING_STEPS, SMOOTHING, trailing_mean
 from sbtrpo.runs.judgement import misleading
@@ -45,8 +44,6 @@ from sbtrpo.runs.judgement import misleading
 Floats = NDArray[np.float64]
 Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"
 """What a report is made of: a pyarrow table, or columns by name."""
-Group: TypeAlias = tuple[str, str]
-"""A task and a method."""
 
 LAST_EPOCHS = 20
 """Over these the final values are pooled; the paper's deviations fit such a pool and not five final values."""
@@ -57,8 +54,7 @@ LONG = 1.5
 IDENTITY = "run"
 MEASUREMENTS = 10
 """Over one in so many of a run's measurements the trailing mean of what is not measured in every epoch is taken."""
-NOT_DEFAULT = "not the default: "
-"""How notes on settings begin."""
+UNFINISHED = "runs that are not finished: "
 
 
 @dataclass(frozen=True)
@@ -135,10 +131,12 @@ class Runs:
     shared: dict[Group, dict[str, Any]] = field(default_factory=dict)
     """By task and method: settings that are not its defaults, but those of all its runs there."""
 
-    def notes_on(self, task: str) -> list[str]:
-        """The notes without those on settings of other tasks."""
-        own = _notes_on({group: same for group, same in self.shared.items() if group[0] == task})
-        return own + [note for note in self.notes if not note.startswith(NOT_DEFAULT)]
+    def on(self, task: str) -> Runs:
+        """What there is of one task, with the notes that are not about others."""
+        usual, long = ([run for run in runs if run.task == task] for runs in (self.usual, self.long))
+        shared = {group: same for group, same in self.shared.items() if group[0] == task}
+        general = [note for note in self.notes if not note.startswith((NOT_DEFAULT, UNFINISHED))]
+        return Runs(usual, long, [*notes_on(shared), *general, *_unfinished(usual)], shared)
 
     @functools.cached_property
     def tasks(self) -> list[str]:
@@ -282,7 +280,7 @@ def read_runs(table: Table) -> Runs:
     try:
         raw_runs = [_run(rows, columns) for rows in _rows_by_run(columns)]
         shared = _shared_settings(raw_runs)
-        notes = _notes_on(shared)
+        notes = notes_on(shared)
         runs = _select(_without_repetitions([_with_variant(raw, shared) for raw in raw_runs], notes), notes)
     except (TypeError, ValueError, KeyError, OverflowError) as error:  # texts or lists in place of numbers
         raise ValueError(
@@ -377,34 +375,6 @@ def _shared_settings(raw_runs: Sequence[_Raw]) -> dict[Group, dict[str, Any]]:
     return shared
 
 
-def _notes_on(shared: Mapping[Group, Mapping[str, Any]]) -> list[str]:
-    """Which of these settings are not the default, and whose they are."""
-    by_phrase: dict[str, list[Group]] = {}
-    for group, same in shared.items():
-        usual = usual_settings(*group)
-        for name, value in worth_saying(group[1], same).items():
-            if name in usual:  # a table does not tell the defaults of a user's method
-                by_phrase.setdefault(phrase(name, value), []).append(group)
-    return [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]
-
-
-def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:
-    """The chosen pairs of task and method in words; tasks are named where they are not all of the methods'."""
-    on: dict[tuple[str, ...], list[str]] = {}
-    for algo in dict.fromkeys(algo for _, algo in chosen):
-        on.setdefault(tuple(task for task, other in chosen if other == algo), []).append(algo)
-    if len(chosen) == len(everyone) and len({algo for _, algo in chosen}) > 1:
-        return "all methods"
-    phrases = []
-    for tasks, algos in on.items():
-        all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
-        partly = any(task not in tasks for task, algo in everyone if algo in algos)
-        names = "all methods" if all_there else ", ".join(map(method_title, algos))
-        where = f" on {', '.join(tasks)}" if partly or all_there else ""
-        phrases.append(names + where)
-    return "; ".join(phrases)
-
-
 def _with_variant(raw: _Raw, shared: Mapping[Group, Mapping[str, Any]]) -> Run:
     algo, ranked = raw.run.variant.algo, [*NAMED, *setting_names()]
     apart = [name for name in raw.settings if name not in shared[raw.run.task, algo]]
@@ -445,9 +415,13 @@ def _select(runs: list[Run], notes: list[str]) -> Runs:
             left_out += len(rest) - len(chosen)
     if left_out:
         notes.append(f"runs left out since they are not of the usual {usual:,.0f} steps: {left_out}")
-    if unfinished := sum(not run.finished for run in selected.usual):
-        notes.append(f"runs that are not finished: {unfinished} of {len(selected.usual)}")
+    notes += _unfinished(selected.usual)
     return selected
+
+
+def _unfinished(runs: Sequence[Run]) -> list[str]:
+    count = sum(not run.finished for run in runs)
+    return [f"{UNFINISHED}{count} of {len(runs)}"] if count else []
 
 
 def _plain(value: Any) -> Any:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sbtrpo.benchmark.columns import VERSION, short_version
 from sbtrpo.config import catalogue
 from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import declared
 from sbtrpo.report import paper
+
+Group: TypeAlias = tuple[str, str]
+"""A task and a method."""
 
 NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", VERSION)
 """Settings that make a variant even if all runs of a method share them."""
@@ -30,6 +33,8 @@ _PHRASES = {
     "fidelity": "{}",
     "cost_to_go": "{} costs",
 }
+NOT_DEFAULT = "not the default: "
+"""How notes on settings begin."""
 _CONSTRAINTS = {("sum",): "total cost", ("each",): "each constraint"}
 
 
@@ -208,3 +213,31 @@ def phrase(name: str, value: Any) -> str:
 
 def _number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def notes_on(shared: Mapping[Group, Mapping[str, Any]]) -> list[str]:
+    """Which of these settings are not the default, and whose they are."""
+    by_phrase: dict[str, list[Group]] = {}
+    for group, same in shared.items():
+        usual = usual_settings(*group)
+        for name, value in worth_saying(group[1], same).items():
+            if name in usual:  # a table does not tell the defaults of a user's method
+                by_phrase.setdefault(phrase(name, value), []).append(group)
+    return [f"{NOT_DEFAULT}{words} ({_whom(sharing, list(shared))})" for words, sharing in by_phrase.items()]
+
+
+def _whom(chosen: Sequence[Group], everyone: Sequence[Group]) -> str:
+    """The chosen pairs of task and method in words; tasks are named where they are not all of the methods'."""
+    on: dict[tuple[str, ...], list[str]] = {}
+    for algo in dict.fromkeys(algo for _, algo in chosen):
+        on.setdefault(tuple(task for task, other in chosen if other == algo), []).append(algo)
+    if len(chosen) == len(everyone) and len({algo for _, algo in chosen}) > 1:
+        return "all methods"
+    phrases = []
+    for tasks, algos in on.items():
+        all_there = 1 < len(algos) == len({algo for task, algo in everyone if task in tasks})
+        partly = any(task not in tasks for task, algo in everyone if algo in algos)
+        names = "all methods" if all_there else ", ".join(map(method_title, algos))
+        where = f" on {', '.join(tasks)}" if partly or all_there else ""
+        phrases.append(names + where)
+    return "; ".join(phrases)

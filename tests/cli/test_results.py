@@ -136,8 +136,7 @@ def test_one_task_has_the_notes_that_are_its_own(tmp_path: Path, capsys: pytest.
     both, one = told(capsys, "--results", table), told(capsys, GOAL, "--results", table)
     assert ("gamma = 0.9" in both, "gamma = 0.8" in both) == (True, True)
     assert ("gamma = 0.9 (SB-TRPO)" in one, "gamma = 0.8" in one) == (True, False)
-    assert "not finished: 1 of 2" in both
-    assert "not finished: 1 of 2" in one
+    assert ("not finished: 1 of 2" in both, "not finished" in one) == (True, False)
 
 
 def test_a_single_epoch_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

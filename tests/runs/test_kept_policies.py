@@ -19,7 +19,7 @@ def card(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
-def test_there_is_one_a_task_and_at_most_one_that_began_with_it_and_is_better() -> None:
+def test_there_is_one_a_task_and_at_most_one_that_began_with_it_and_earns_more_no_less_safely() -> None:
     cards = {path.stem: card(path) for path in CARDS}
     tasks = [said["task"] for name, said in cards.items() if not name.endswith("_polished")]
     assert len(tasks) == len(set(tasks)) == 8
@@ -31,7 +31,7 @@ def test_there_is_one_a_task_and_at_most_one_that_began_with_it_and_is_better() 
             now, before = (cards[one]["evaluation"] for one in (name, start))
             assert now["safe_reward"] > before["safe_reward"]
             (_, high), (low, _) = (found["safety_probability_interval"] for found in (now, before))
-            assert high >= low
+            assert high >= low  # less safe, if at all, by no more than a thousand episodes can tell
     assert {path.stem for path in CARDS} == {path.stem for path in (ROOT / "policies").glob("*.safetensors")}
 
 
