@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from sbtrpo.report.runs import Run, Runs, read_runs, rivals
 from sbtrpo.report.tables import HEADS, overall, pair_cells
 from sbtrpo.report.variants import Variant, phrase
 
+T = TypeVar("T")
 Card: TypeAlias = dict[str, Any]
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
@@ -323,6 +324,11 @@ def best() -> Table:
     return Table("best", "Policies beside the paper's", ["", *heads], cells)
 
 
+def finished(make: Callable[[Runs], T], runs: Runs) -> T:
+    """A table or a figure of those runs alone that are finished."""
+    return make(replace(runs, usual=[run for run in runs.usual if run.finished]))
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -348,7 +354,7 @@ BLOCKS = (
     Block("docs/batches.md", "quarter", partial(by_name, partial(control, share=0.75)), ("growing", "late_hits")),
     Block("docs/batches.md", "overall", partial(renamed, overall), ("large_batches", "late_hits")),
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
-    Block("docs/batches.md", "reproduced", partial(renamed, overall), ("published", "late_hits")),
+    Block("docs/batches.md", "reproduced", partial(finished, partial(renamed, overall)), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas",)),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
@@ -363,7 +369,7 @@ BLOCKS = (
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 PICTURES = {
-    "safety_planes": (safety_planes, LONG),
+    "safety_planes": (partial(finished, safety_planes), LONG),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "betas": (beta_frontier, ("betas",)),
