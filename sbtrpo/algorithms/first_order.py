@@ -20,6 +20,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
+from sbtrpo.algorithms.lessons import Lesson
 from sbtrpo.algorithms.minibatches import Actor, ByLoss, BySlopes, Minibatch, Objective, Samples, Slopes, clipped
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
@@ -186,19 +187,11 @@ class FirstOrderMethod(Method[F]):
         reference_log_std, size = copy_of(actor.log_std), self.rows(n)
         squares = form.double(form.zeros((len(samples.targets),)))
         count, kl = 0, 0.0
-
-        def learn(rows: Samples) -> None:
-            objective(actor, rows, reference_log_std, fixed)
-            together = [actor.stack.gradient]
-            if critics is not None:
-                squares[:] += form.square_sums(critics.backward(rows.obs, rows.targets, c.critic_l2))
-                together.append(critics.stack.gradient)
-            self.clip(together)
-            actor.adam.step(actor.stack.theta, actor.stack.gradient, rate)
-            if critics is not None:
-                critics.step()
-
-        replayed = form.replayed(lambda rows: learn(samples.at(rows)), size) if self._repeats(objective) else None
+        bound = c.max_grad_norm if type(self).clip is FirstOrderMethod.clip else None
+        lesson = Lesson(
+            actor, critics, samples, reference_log_std, fixed, objective, self.clip, bound, rate, c.critic_l2, squares
+        )
+        replayed = form.replayed(lesson, size) if self._repeats(objective) else None
         while count < c.policy_passes and kl <= c.target_kl:
             count += 1
             order = form.order(n, self.orders)
@@ -208,7 +201,7 @@ class FirstOrderMethod(Method[F]):
             else:
                 shuffled = samples.at(order)
                 for start in range(0, n, size):
-                    learn(shuffled.at(slice(start, start + size)))
+                    lesson.learn(shuffled.at(slice(start, start + size)))
             kl = actor.kl_from(samples.reference, reference_log_std, samples.obs)
         losses = critic_losses(form.tensor(squares / n).cpu(), self.names) if critics is not None else {}
         return count, kl, losses

@@ -142,6 +142,17 @@ class Minibatch:
         """(n,) of the cost, for methods that take one constraint."""
         return self.rows.advantage_c
 
+    def slopes_in_policy(self, slopes: Slopes) -> tuple[Array, Array]:
+        """Of the loss, given its slopes, in the network's outputs, (n, outputs), and in log_std, (m,)."""
+        xp, head, n = self.xp, self.head, self.ratio.shape[-1]
+        weight = (slopes.ratio * self.ratio / n)[..., None]
+        in_outputs, in_log_std = (weight * slope for slope in head.score(xp, *self.policy, self.action))
+        if slopes.kl is not None:
+            weight = (slopes.kl / n)[..., None]
+            further = (weight * slope for slope in head.kl_slope(xp, self.policy, self.reference))
+            in_outputs, in_log_std = (a + b for a, b in zip((in_outputs, in_log_std), further, strict=True))
+        return in_outputs, in_log_std.sum(axis=-2)
+
     def totals(self) -> Any:
         """Sums over the rows, on the host: of KL(reference ‖ policy), and of ρ A of every signal."""
         kl = self.head.kl(self.xp, self.reference, self.policy).sum()
@@ -228,15 +239,9 @@ class Actor:
 
     def backward(self, batch: Minibatch, slopes: Slopes) -> None:
         """Fill the gradient from the slopes of a loss."""
-        xp, head, n = self.form.xp, self.head, len(batch.rows)
-        weight = (slopes.ratio * batch.ratio / n)[:, None]
-        in_outputs, in_log_std = (weight * slope for slope in head.score(xp, *batch.policy, batch.action))
-        if slopes.kl is not None:
-            weight = (slopes.kl / n)[:, None]
-            further = (weight * slope for slope in head.kl_slope(xp, batch.policy, batch.reference))
-            in_outputs, in_log_std = (a + b for a, b in zip((in_outputs, in_log_std), further, strict=True))
+        in_outputs, in_log_std = batch.slopes_in_policy(slopes)
         self.stack.backward(batch.activations, self.form.array(in_outputs[None]))
-        self.stack.gradient[: self.spreads] = in_log_std.sum(axis=0)
+        self.stack.gradient[: self.spreads] = in_log_std
 
     def surrogate_gradients(self, batch: Minibatch) -> Array:
         """∇ mean(ρ A) of every signal, in the order of the policy's parameters: (1 + C, P)."""

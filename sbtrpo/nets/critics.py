@@ -54,7 +54,7 @@ class Critics:
 
     def _take(self, form: Form) -> None:
         self.form, self.stack = form, form.stack(self.heads, self._sizes, design=self._design)
-        self._adam = form.adam(len(self.stack.theta))
+        self.adam = form.adam(len(self.stack.theta))
 
     def use(self, form: Form) -> None:
         """Go on in another form."""
@@ -100,7 +100,7 @@ class Critics:
 
     def step(self) -> None:
         """One step of Adam along the stack's gradient."""
-        self._adam.step(self.stack.theta, self.stack.gradient, self.learning_rate)
+        self.adam.step(self.stack.theta, self.stack.gradient, self.learning_rate)
 
     def fit(
         self,
@@ -165,12 +165,12 @@ class Critics:
 
     def state_dict(self) -> dict[str, Any]:
         """Weights and Adam's state, as NumPy arrays in either form."""
-        return {"params": to_numpy(self.stack.theta).copy(), **self._adam.state_dict()}
+        return {"params": to_numpy(self.stack.theta).copy(), **self.adam.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self.set(state["params"])
-        self._adam.load_state_dict(state)
+        self.adam.load_state_dict(state)
 
 
 def critic_losses(losses: Tensor, names: Sequence[str] = ("c",)) -> dict[str, float]:

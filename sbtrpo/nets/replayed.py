@@ -34,7 +34,7 @@ class Replayed:
     """
 
     def __init__(self, work: Callable[[Tensor], None], rows: int, device: str) -> None:
-        self._work, self._rows, self._calls = work, rows, 0
+        self.work, self.rows, self._calls = work, rows, 0
         self._order = torch.zeros((0, rows), dtype=torch.int64, device=device)
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         """Of the minibatches in the order, which is worked on by the recording; it counts by itself."""
@@ -53,22 +53,22 @@ class Replayed:
 
     def minibatches(self, order: Tensor) -> Iterator[None]:
         """The same, one minibatch at a time, in the current stream."""
-        whole = len(order) // self._rows
+        whole = len(order) // self.rows
         if len(self._order) != whole:
-            self._order, self._graph = order.new_empty((whole, self._rows)), None
-        self._order.copy_(order[: whole * self._rows].view(whole, self._rows))
+            self._order, self._graph = order.new_empty((whole, self.rows)), None
+        self._order.copy_(order[: whole * self.rows].view(whole, self.rows))
         self._next.zero_()
         for rows in self._order:
             self._one(rows)
             yield
-        if len(rest := order[whole * self._rows :]):
-            self._work(rest)
+        if len(rest := order[whole * self.rows :]):
+            self.work(rest)
             yield
 
     def _one(self, rows: Tensor) -> None:
         if not self._next.is_cuda or self._calls < WARM_UP:
             self._calls += 1
-            self._work(rows)
+            self.work(rows)
             self._next += 1
             return
         if self._graph is None:
@@ -83,7 +83,7 @@ class Replayed:
         try:
             graph.capture_begin()
             try:
-                self._work(self._order[self._next][0])
+                self.work(self._order[self._next][0])
                 self._next += 1
             finally:
                 graph.capture_end()

@@ -7,6 +7,7 @@ minibatches queue up, and the host waits only where it reads a result.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ class TensorStack:
         device: str = "cpu",
         activation: str = "tanh",
     ) -> None:
-        self.heads, self.extra, self._activation = heads, extra, ACTIVATIONS[activation]
+        self.heads, self.extra, self.activation = heads, extra, ACTIVATIONS[activation]
         self.layers = list(itertools.pairwise(sizes))
         size = extra + count(heads, self.layers)
         # Two tensors, not two rows of one: autograd would take a gradient that is filled for parameters that changed.
@@ -45,12 +46,12 @@ class TensorStack:
         """Inputs (K, n, in), what each hidden layer makes of them, (K, n, out), and outputs (K, n, out).
 
         Args:
-            x: (n, in); the K views of it that come back first share its memory.
+            x: (n, in), or (K, n, in) where each network has inputs of its own; what comes back first shares its memory.
         """
-        activations = [x.expand(self.heads, *x.shape)]
+        activations = [x if x.ndim == 3 else x.expand(self.heads, *x.shape)]
         for weight, bias in zip(self.params[::2], self.params[1::2], strict=True):
             if len(activations) > 1:
-                self._activation.in_place(activations[-1])
+                self.activation.in_place(activations[-1])
             activations.append(torch.baddbmm(bias, activations[-1], weight))
         return activations
 
@@ -63,7 +64,7 @@ class TensorStack:
             if layer:
                 # With one output, as a critic's last layer has, the product is an outer one.
                 signal = signal * weight.mT if weight.shape[2] == 1 else torch.bmm(signal, weight.mT)
-                self._activation.pull(signal, h)
+                self.activation.pull(signal, h)
 
 
 class TensorAdam:
@@ -73,27 +74,91 @@ class TensorAdam:
     """
 
     def __init__(self, size: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> None:
-        self._mean, self._square = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
-        self._steps = torch.zeros((), device=device)
+        self.mean, self.square = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
+        self.steps = torch.zeros((), device=device)
 
     def step(self, theta: Tensor, gradient: Tensor, learning_rate: float) -> None:
         """Move theta against the gradient, in place."""
-        adam(
-            [theta], [gradient], [self._mean], [self._square], [], [self._steps],
-            fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, weight_decay=0.0, eps=1e-8,
-            maximize=False,
-        )  # fmt: skip
+        _step(learning_rate, [theta], [gradient], [self.mean], [self.square], [self.steps])
 
     def state_dict(self) -> dict[str, Any]:
         """Both moments and the number of steps, as `Adam` saves them."""
-        mean, square = (moment.cpu().numpy().copy() for moment in (self._mean, self._square))
-        return {"mean": mean, "square": square, "steps": int(self._steps)}
+        mean, square = (moment.cpu().numpy().copy() for moment in (self.mean, self.square))
+        return {"mean": mean, "square": square, "steps": int(self.steps)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`, of `Adam` or of this."""
-        self._mean.copy_(torch.as_tensor(state["mean"]))
-        self._square.copy_(torch.as_tensor(state["square"]))
-        self._steps.fill_(int(state["steps"]))
+        self.mean.copy_(torch.as_tensor(state["mean"]))
+        self.square.copy_(torch.as_tensor(state["square"]))
+        self.steps.fill_(int(state["steps"]))
+
+
+def _step(
+    learning_rate: float,
+    thetas: list[Tensor],
+    gradients: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    steps: list[Tensor],
+) -> None:
+    adam(
+        thetas, gradients, means, squares, [], steps,
+        fused=True, amsgrad=False, beta1=0.9, beta2=0.999, lr=learning_rate, weight_decay=0.0, eps=1e-8, maximize=False,
+    )  # fmt: skip
+
+
+class StackRows(TensorStack):
+    """Stacks of one shape, and their Adams, side by side: every network has a row, and all pass and step together.
+
+    `theta` and `gradient` are (networks, parameters); `mine` has the rows of each stack as one row. Between `load` and
+    `store` the stacks themselves stay as they were.
+    """
+
+    def __init__(self, stacks: Sequence[TensorStack], adams: Sequence[TensorAdam]) -> None:
+        first = stacks[0]
+        assert not first.extra or first.heads == 1
+        self.heads, self.extra, self.layers = len(stacks) * first.heads, first.extra, first.layers
+        self.activation = first.activation
+        shape = (self.heads, first.extra + count(1, first.layers))
+        whole = [torch.zeros(shape, dtype=first.theta.dtype, device=first.theta.device) for _ in range(4)]
+        self.theta, self.gradient, mean, square = whole
+        self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
+        self._steps = [torch.zeros_like(one.steps) for one in adams]
+        self._mine = [list(self.mine(values)) for values in whole]
+        ours, theirs = list(self._steps), [one.steps for one in adams]
+        of_stacks = ([stack.theta for stack in stacks], [one.mean for one in adams], [one.square for one in adams])
+        for values, vectors in zip((self.theta, mean, square), of_stacks, strict=True):
+            for k, vector in enumerate(vectors):
+                rows = values[k * first.heads : (k + 1) * first.heads]
+                ours += self._views(rows)
+                theirs += views(vector, first.extra, first.heads, first.layers)
+                if first.extra:
+                    ours.append(rows[0, : first.extra])
+                    theirs.append(vector[: first.extra])
+        self._ours, self._theirs = ours, theirs
+
+    def _views(self, rows: Tensor) -> list[Tensor]:
+        """Rows of parameters as weight (K, in, out), bias (K, 1, out), weight, ...; views, not copies."""
+        shapes = [shape for inputs, outputs in self.layers for shape in ((inputs, outputs), (1, outputs))]
+        parts = torch.split(rows[:, self.extra :], [math.prod(shape) for shape in shapes], dim=1)
+        return [torch.unflatten(part, 1, shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def mine(self, values: Tensor) -> Tensor:
+        """What each stack has of something like `theta`: (stacks, its parameters)."""
+        return values.view(len(self._steps), -1)
+
+    def load(self) -> None:
+        """Take over what the stacks and their Adams hold."""
+        torch._foreach_copy_(self._ours, self._theirs)
+
+    def store(self) -> None:
+        """Give it back to them."""
+        torch._foreach_copy_(self._theirs, self._ours)
+
+    def step(self, learning_rate: float) -> None:
+        """One step of every Adam."""
+        theta, gradient, mean, square = self._mine
+        _step(learning_rate, theta, gradient, mean, square, self._steps)
 
 
 def clip_tensors_together(gradients: Sequence[Tensor], max_norm: float, beside: Tensor | float = 0.0) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
 
 import pytest
 import torch
@@ -27,10 +29,17 @@ TOLERANCE = 2e-3 if DEVICE == "cuda" else 1e-4
 METHODS = ("sb-trpo", "sb-trpo_paced", "trpo_lag", "cpo", "c_trpo", "pcpo", "ppo_lag")
 
 
-def methods(algos: Sequence[str] = METHODS, discrete: bool = False, constraints: int = 1) -> list[Method]:
+def methods(
+    algos: Sequence[str] = METHODS,
+    discrete: bool = False,
+    constraints: int = 1,
+    settings: Sequence[dict[str, Any]] = (),
+) -> list[Method]:
+    """One of each, the first ones with these settings."""
     made = []
-    for seed, algo in enumerate(algos):
-        config = TrainConfig(algo=algo, num_envs=2, steps_per_epoch=SAMPLES, total_steps=2 * SAMPLES, device=DEVICE)
+    for seed, (algo, chosen) in enumerate(zip_longest(algos, settings, fillvalue={})):
+        size = {"num_envs": 2, "steps_per_epoch": SAMPLES, "total_steps": 2 * SAMPLES}
+        config = TrainConfig(algo=algo, device=DEVICE, **size, **chosen)
         if algo == "c_trpo":
             config = config.replace(cost_limit=9.0)  # within which its barrier is at work
         generator = torch.Generator().manual_seed(seed)
