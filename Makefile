@@ -27,7 +27,7 @@ test-gpu: $(VENV)/.dev ## the tests of the GPU engine, and of all tensors, on th
 	@$(BIN)/python -m pytest -q tests/gpu $(ARGS)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then SBTRPO_TEST_DEVICE=cuda \
 	  $(BIN)/python -m pytest -q tests/nets tests/learning/test_rollout_forms.py tests/algorithms/test_forms.py \
-	  tests/algorithms/test_losses.py tests/algorithms/test_together.py; fi
+	  tests/algorithms/test_losses.py tests/algorithms/test_together.py tests/algorithms/test_lessons.py; fi
 
 test-extras: $(VENV)/.extras ## the tests that need optional packages: a Ray cluster that loses a node, rliable
 	@$(BIN)/python -m pytest -q -m slow tests/benchmark/test_ray.py

@@ -1,7 +1,6 @@
 """Where tests of the torch form run: the CPU, or the device that SBTRPO_TEST_DEVICE names.
 
-On a machine with a GPU: SBTRPO_TEST_DEVICE=cuda pytest tests/nets tests/learning/test_rollout_forms.py
-tests/algorithms/test_forms.py tests/algorithms/test_losses.py
+`make test-gpu` runs them on a GPU where there is one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -63,21 +63,22 @@ class Lesson:
         if critics is not None:
             critics.step()
 
-    def alike(self) -> Hashable | None:
-        """Of lessons that can be had together; None where only alone."""
+    @property
+    def kind(self) -> Hashable | None:
+        """The same of lessons that can be had together; None where only alone."""
         if self.bound is None or not isinstance(self.objective, BySlopes):
             return None
-        stack, critics = self.actor.stack, self.critics
-        shapes = tuple(stack.layers), stack.activation, self.actor.head.discrete, tuple(self.samples.advantages.shape)
-        with_critics = critics and (critics.heads, tuple(critics.stack.layers), critics.learning_rate, self.critic_l2)
-        return shapes, self.bound, self.rate, with_critics
+        actor, samples, critics = self.actor, self.samples, self.critics
+        network = tuple(actor.stack.layers), actor.stack.activation, actor.head.discrete
+        of_critics = critics and (tuple(critics.stack.layers), critics.learning_rate, self.critic_l2)
+        return network, of_critics, samples.advantages.shape, samples.targets.shape, self.bound, self.rate
 
 
 class Together:
     """Lessons of L learners that are alike."""
 
     def __init__(self, lessons: Sequence[Lesson]) -> None:
-        self._lessons, first = lessons, lessons[0]
+        self.lessons, first = lessons, lessons[0]
         self._form: Form = first.actor.form
         self._actors = StackRows([one.actor.stack for one in lessons], [one.actor.adam for one in lessons])
         critics = [one.critics for one in lessons if one.critics is not None]
@@ -99,20 +100,20 @@ class Together:
         self._actors.load()
         if self._critics is not None:
             self._critics.load()
-        self._squares.copy_(torch.stack([one.squares for one in self._lessons]))
+        self._squares.copy_(torch.stack([one.squares for one in self.lessons]))
 
     def store(self) -> None:
         """Give it back to them."""
         self._actors.store()
         if self._critics is not None:
             self._critics.store()
-        for one, squares in zip(self._lessons, self._squares, strict=True):
+        for one, squares in zip(self.lessons, self._squares, strict=True):
             one.squares.copy_(squares)
 
     def __call__(self, numbers: Tensor) -> None:
         """Learn from as many samples of each learner, the first one's first."""
-        first, actors, critics = self._lessons[0], self._actors, self._critics
-        rows = _apart(self._samples.at(numbers), len(self._lessons))
+        first, actors, critics = self.lessons[0], self._actors, self._critics
+        rows = _apart(self._samples.at(numbers), len(self.lessons))
         activations = actors.forward(rows.obs)
         in_outputs, in_log_std = self._slopes(rows, activations[-1])
         actors.backward(activations, self._form.array(in_outputs))
@@ -136,8 +137,11 @@ class Together:
         """Of the learners' losses in their networks' outputs, (L, n, outputs), and in their log_std, (L, m)."""
         actors, double = self._actors, self._form.double
         policy = double(outputs), double(actors.theta[:, None, : actors.extra])
-        batch = Minibatch(self._lessons[0].actor, rows, policy, self._reference_log_std)
-        slopes = [_own_slopes(lesson, Own(batch, k, lesson.fixed)) for k, lesson in enumerate(self._lessons)]
+        batch = Minibatch(self.lessons[0].actor, rows, policy, self._reference_log_std)
+        slopes = [
+            cast(BySlopes, lesson.objective).slopes(Own(batch, k, lesson.fixed))
+            for k, lesson in enumerate(self.lessons)
+        ]
         in_kl = [slope.kl for slope in slopes]
         none = torch.zeros_like(batch.ratio[0])
         kl = None if all(slope is None for slope in in_kl) else [none if slope is None else slope for slope in in_kl]
@@ -161,11 +165,6 @@ class Own(Minibatch):
     @override
     def kl(self) -> Array:
         return self._whole.kl[self._learner]
-
-
-def _own_slopes(lesson: Lesson, batch: Minibatch) -> Slopes:
-    assert isinstance(lesson.objective, BySlopes)
-    return lesson.objective.slopes(batch)
 
 
 _SAMPLES = {"obs": 0, "action": 0, "log_prob": 0, "advantages": 1, "targets": 1, "reference": 0}

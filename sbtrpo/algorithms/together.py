@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ from typing_extensions import override
 from sbtrpo.algorithms.base import Trial
 from sbtrpo.algorithms.lessons import Lesson, Together
 from sbtrpo.algorithms.trust_region import Solution, TrustRegion, TrustRegionSettings, conjugate_gradient
+from sbtrpo.errors import Alarm
 from sbtrpo.nets.linearised import Linearised, LinearisedTogether
 from sbtrpo.nets.network import unflatten
 from sbtrpo.nets.policies import networks
@@ -140,46 +142,44 @@ class Pass(Request):
 
     replayed: Replayed
     order: Tensor
-    companies: Companies
-    """Who passed together before."""
 
     @classmethod
     @override
     def answer(cls, asked: Sequence[Pass]) -> list[Exception | None]:
-        groups: dict[Hashable, list[Pass]] = defaultdict(list)
+        alike: dict[Hashable, list[Pass]] = defaultdict(list)
         for one in asked:
-            groups[one.alike()].append(one)
-        passes = {alike: _in_company(alike, group) for alike, group in groups.items()}
-        errors = dict(zip(passes, side_by_side([one[:2] for one in passes.values()]), strict=True))
-        for _, _, lessons in passes.values():
-            if lessons is not None:
-                lessons.store()
-        return [errors[one.alike()] for one in asked]
+            alike[one.kind].append(one)
+        passes = [_in_company(group) for group in alike.values()]
+        found: dict[Replayed, Exception | None] = {}
+        for group, (replayed, _), error in zip(alike.values(), passes, side_by_side(passes), strict=True):
+            errors = [error] * len(group)
+            if isinstance(replayed.work, Together):
+                if error is None:
+                    replayed.work.store()
+                else:  # nothing is kept of it, and only whoever is to blame fails
+                    warnings.warn(f"what learners do together failed, so each goes by itself: {error!r}", Alarm, 2)
+                    errors = side_by_side([(one.replayed, one.order) for one in group])
+            found.update(zip((one.replayed for one in group), errors, strict=True))
+        return [found[one.replayed] for one in asked]
 
-    def alike(self) -> Hashable:
-        """Of passes that can go in company: lessons of one kind; other ones are each their own."""
+    @property
+    def kind(self) -> Hashable:
+        """The same of passes that can go in company."""
         work = self.replayed.work
-        kind = work.alike() if isinstance(work, Lesson) else None
+        kind = work.kind if isinstance(work, Lesson) else None
         return self.replayed if kind is None else (kind, self.replayed.rows)
 
 
-Companies: TypeAlias = dict[Hashable, tuple[list[Replayed], Replayed]]
-"""Of each kind the learners that last passed together, and what was recorded of it."""
-
-
-def _in_company(alike: Hashable, asked: Sequence[Pass]) -> tuple[Replayed, Tensor, Together | None]:
-    """One pass for all."""
-    members, first = [one.replayed for one in asked], asked[0]
-    if len(members) == 1:
-        return first.replayed, first.order, None
-    before, shared = first.companies.get(alike, ([], first.replayed))
-    if before != members:
-        lessons = Together([cast(Lesson, one.work) for one in members])
-        shared = Replayed(lessons, len(members) * first.replayed.rows, str(first.order.device))
-        first.companies[alike] = members, shared
-    lessons = cast(Together, shared.work)
-    lessons.load()
-    return shared, lessons.numbers([one.order for one in asked], first.replayed.rows), lessons
+def _in_company(alike: Sequence[Pass]) -> tuple[Replayed, Tensor]:
+    """One pass for all; what it is recorded in is kept for as long as nobody leaves."""
+    first, lessons = alike[0].replayed, [cast(Lesson, one.replayed.work) for one in alike]
+    if len(alike) == 1:
+        return first, alike[0].order
+    if first.company is None or cast(Together, first.company.work).lessons != lessons:
+        first.company = Replayed(Together(lessons), len(alike) * first.rows, str(alike[0].order.device))
+    together = cast(Together, first.company.work)
+    together.load()
+    return first.company, together.numbers([one.order for one in alike], first.rows)
 
 
 def _stacked(params: Sequence[Sequence[Tensor]]) -> list[Tensor]:
@@ -219,10 +219,9 @@ class Strand(threading.Thread, Generic[T]):
     result: T | Exception
     """What came out, or what went wrong."""
 
-    def __init__(self, work: Callable[[], T], companies: Companies | None = None) -> None:
+    def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(daemon=True)
         self._work, self._threads = work, torch.get_num_threads()
-        self._companies = {} if companies is None else companies
         self._asked: SimpleQueue[Request | None] = SimpleQueue()
         self._answered: SimpleQueue[Any] = SimpleQueue()
 
@@ -245,7 +244,7 @@ class Strand(threading.Thread, Generic[T]):
     @override
     def run(self) -> None:
         torch.set_num_threads(self._threads)  # which every thread has to be told
-        passed_on.set(lambda replayed, order: self.ask(Pass(replayed, order, self._companies)))
+        passed_on.set(lambda replayed, order: self.ask(Pass(replayed, order)))
         try:
             self.result = self._work()
         except Exception as error:
@@ -264,8 +263,7 @@ def together(works: Sequence[Callable[[], T]]) -> list[T | Exception]:
     Trials are answered before solutions, and those before passes of minibatches: so nobody solves before all are ready
     for it, and first-order methods wait to pass over their minibatches together with the others' critics.
     """
-    companies: Companies = {}
-    strands = [Strand(work, companies) for work in works]
+    strands = [Strand(work) for work in works]
     asked = {strand: strand.proceed() for strand in strands}
     while waiting := {strand: request for strand, request in asked.items() if request is not None}:
         kind = next(kind for kind in _IN_TURN if any(isinstance(request, kind) for request in waiting.values()))

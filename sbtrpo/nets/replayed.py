@@ -39,6 +39,8 @@ class Replayed:
         self._next = torch.zeros(1, dtype=torch.int64, device=device)
         """Of the minibatches in the order, which is worked on by the recording; it counts by itself."""
         self._graph: torch.cuda.CUDAGraph | None = None
+        self.company: Replayed | None = None
+        """What was last recorded of it and others together."""
         self.stream = torch.cuda.Stream(device) if self._next.is_cuda else None  # type: ignore[no-untyped-call]
 
     def over(self, order: Tensor) -> None:

@@ -118,24 +118,21 @@ class StackRows(TensorStack):
         first = stacks[0]
         assert not first.extra or first.heads == 1
         self.heads, self.extra, self.layers = len(stacks) * first.heads, first.extra, first.layers
-        self.activation = first.activation
+        self.activation, self._count = first.activation, len(stacks)
         shape = (self.heads, first.extra + count(1, first.layers))
         whole = [torch.zeros(shape, dtype=first.theta.dtype, device=first.theta.device) for _ in range(4)]
         self.theta, self.gradient, mean, square = whole
         self.params, self.gradients = self._views(self.theta), self._views(self.gradient)
+        self._whole = [list(self.mine(values)) for values in whole]
         self._steps = [torch.zeros_like(one.steps) for one in adams]
-        self._mine = [list(self.mine(values)) for values in whole]
-        ours, theirs = list(self._steps), [one.steps for one in adams]
-        of_stacks = ([stack.theta for stack in stacks], [one.mean for one in adams], [one.square for one in adams])
-        for values, vectors in zip((self.theta, mean, square), of_stacks, strict=True):
-            for k, vector in enumerate(vectors):
-                rows = values[k * first.heads : (k + 1) * first.heads]
-                ours += self._views(rows)
-                theirs += views(vector, first.extra, first.heads, first.layers)
-                if first.extra:
-                    ours.append(rows[0, : first.extra])
-                    theirs.append(vector[: first.extra])
-        self._ours, self._theirs = ours, theirs
+        # What is loaded and stored, as rows here and as vectors there, and the place of each of a row's entries there.
+        self._rows, self._their_steps = (self.theta, mean, square), [one.steps for one in adams]
+        self._vectors = [stack.theta for stack in stacks], [one.mean for one in adams], [one.square for one in adams]
+        numbers = torch.arange(len(first.theta), device=first.theta.device)
+        parts = views(numbers, first.extra, first.heads, first.layers)
+        extra = numbers[: first.extra].view(first.heads, first.extra)
+        self._places = torch.cat([extra, *(part.flatten(1) for part in parts)], dim=1).flatten()
+        self._places_back = self._places.argsort()
 
     def _views(self, rows: Tensor) -> list[Tensor]:
         """Rows of parameters as weight (K, in, out), bias (K, 1, out), weight, ...; views, not copies."""
@@ -145,19 +142,23 @@ class StackRows(TensorStack):
 
     def mine(self, values: Tensor) -> Tensor:
         """What each stack has of something like `theta`: (stacks, its parameters)."""
-        return values.view(len(self._steps), -1)
+        return values.view(self._count, -1)
 
     def load(self) -> None:
         """Take over what the stacks and their Adams hold."""
-        torch._foreach_copy_(self._ours, self._theirs)
+        for rows, vectors in zip(self._rows, self._vectors, strict=True):
+            self.mine(rows).copy_(torch.stack(vectors)[:, self._places])
+        torch._foreach_copy_(self._steps, self._their_steps)
 
     def store(self) -> None:
         """Give it back to them."""
-        torch._foreach_copy_(self._theirs, self._ours)
+        for rows, vectors in zip(self._rows, self._vectors, strict=True):
+            torch._foreach_copy_(vectors, list(self.mine(rows)[:, self._places_back]))
+        torch._foreach_copy_(self._their_steps, self._steps)
 
     def step(self, learning_rate: float) -> None:
         """One step of every Adam."""
-        theta, gradient, mean, square = self._mine
+        theta, gradient, mean, square = self._whole
         _step(learning_rate, theta, gradient, mean, square, self._steps)
 
 
