@@ -1,9 +1,9 @@
 """What a learner of a first-order method does with each of its minibatches, and the same of several learners at once.
 
-On a GPU a minibatch is some hundred kernels that have next to nothing to do, so a pack of learners takes as long as all
-of their kernels do, whoever's they are. Learners whose lessons are alike in all but data, networks and slopes have
-them together: every layer is one batched product, and clipping and Adam are a few operations for all. Slopes are each
-method's own. A learner's numbers are those that it has alone, but for the rounding of batched products.
+A minibatch is some hundred operations that have next to nothing to do. So learners of a pack on a GPU whose lessons are
+alike in all but data, networks and slopes have them together: every layer is one batched product, and clipping and Adam
+are a few operations for all. Slopes are each method's own. A learner's numbers are those that it has alone, but for the
+rounding of batched products.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from sbtrpo.algorithms.minibatches import Actor, BySlopes, Minibatch, Objective, Samples, Slopes
-from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.critics import Critics, regress
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import Form
 from sbtrpo.nets.stack_torch import StackRows
@@ -121,14 +121,12 @@ class Together:
         gradients = [actors.mine(actors.gradient)]
         if critics is not None:
             heads = len(rows.targets)
-            activations = critics.forward(rows.obs[:, None].expand(-1, heads, -1, -1).flatten(0, 1))
-            error = activations[-1][..., 0] - rows.targets.transpose(0, 1).flatten(0, 1)
-            critics.backward(activations, (error * (2 / error.shape[1]))[..., None])
-            critics.gradient.add_(critics.theta, alpha=2 * first.critic_l2)
-            self._squares += (error * error).sum(dim=1).view_as(self._squares)
+            obs = rows.obs[:, None].expand(-1, heads, -1, -1).flatten(0, 1)
+            error = regress(critics, obs, rows.targets.transpose(0, 1).flatten(0, 1), first.critic_l2)
+            self._squares += self._form.square_sums(error).view_as(self._squares)
             gradients.append(critics.mine(critics.gradient))
         assert first.bound is not None
-        _clip_each(gradients, first.bound)
+        self._form.clip(gradients, first.bound)
         actors.step(first.rate)
         if critics is not None and first.critics is not None:
             critics.step(first.critics.learning_rate)
@@ -178,11 +176,3 @@ def _apart(rows: Samples, learners: int) -> Samples:
 
 def _of_learner(rows: Samples, learner: int) -> Samples:
     return Samples(**{name: getattr(rows, name).select(dim, learner) for name, dim in _SAMPLES.items()})
-
-
-def _clip_each(gradients: Sequence[Tensor], bound: float) -> None:
-    """Bound the norm of each learner's gradients together: (L, ...) each."""
-    norm = torch.stack([(gradient * gradient).sum(dim=1) for gradient in gradients]).sum(dim=0).sqrt()
-    factor = torch.where(norm <= bound, torch.ones_like(norm), bound / (norm + 1e-6))[:, None]
-    for gradient in gradients:
-        gradient *= factor

@@ -88,13 +88,9 @@ class Critics:
         Returns:
             The errors V(x) - y, (K, n).
         """
-        stack = self.stack
-        activations = stack.forward(x)
-        error = activations[-1][..., 0] - y
-        stack.backward(activations, (error * (2 / len(x)))[..., None])
-        stack.gradient += (2 * l2) * stack.theta
+        error = regress(self.stack, x, y, l2)
         if weights is not None:
-            for gradient in stack.gradients:
+            for gradient in self.stack.gradients:
                 gradient *= weights[:, None, None]
         return error
 
@@ -171,6 +167,15 @@ class Critics:
         """Continue from a `state_dict`."""
         self.set(state["params"])
         self.adam.load_state_dict(state)
+
+
+def regress(stack: Any, x: Array, y: Array, l2: float) -> Array:
+    """Fill a stack's gradient with that of every network's mean squared error and penalty; returns errors, (K, n)."""
+    activations = stack.forward(x)
+    error = activations[-1][..., 0] - y
+    stack.backward(activations, (error * (2 / y.shape[1]))[..., None])
+    stack.gradient += (2 * l2) * stack.theta
+    return error
 
 
 def critic_losses(losses: Tensor, names: Sequence[str] = ("c",)) -> dict[str, float]:

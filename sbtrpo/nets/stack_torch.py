@@ -165,12 +165,17 @@ class StackRows(TensorStack):
 def clip_tensors_together(gradients: Sequence[Tensor], max_norm: float, beside: Tensor | float = 0.0) -> Tensor:
     """Scale gradients so that their joint norm, with a norm `beside` counted in, stays within a bound.
 
+    Args:
+        gradients: a learner's, (P,) each; or those of several, (L, P) each, whose norms are their own.
+        max_norm: the bound.
+        beside: what else counts.
+
     Returns:
-        The factor that was applied, 1 where none was needed: a tensor of no dimensions, still on the device.
+        The factor that was applied, 1 where none was needed: a tensor of no dimensions, or (L,), still on the device.
     """
-    squares = torch.stack([gradient @ gradient for gradient in gradients]).sum()
+    squares = torch.stack([torch.linalg.vecdot(gradient, gradient) for gradient in gradients]).sum(dim=0)
     norm = torch.sqrt(squares + beside * beside)
     factor = torch.where(norm <= max_norm, torch.ones_like(norm), max_norm / (norm + 1e-6))
     for gradient in gradients:
-        gradient *= factor
+        gradient *= factor[..., None]
     return factor
