@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Costs
-from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped, for_several
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import setting
@@ -55,6 +55,7 @@ class APPO(PPO[APPOSettings]):
         return Penalty(factor=factor, report={"multiplier": multiplier, "penalty": factor})
 
     @override
+    @for_several("clip")
     def slopes(self, batch: Minibatch) -> Slopes:
         f, clip, ratio = batch.fixed.factor, self.settings.clip, batch.ratio
         gain, harm = clipped(ratio, batch.advantage_r, clip), -clipped(ratio, -batch.advantage_c, clip)

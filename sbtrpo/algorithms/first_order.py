@@ -21,7 +21,17 @@ from typing_extensions import override
 
 from sbtrpo.algorithms.base import Batch, Costs, Diagnostics, Method, Trial, report
 from sbtrpo.algorithms.lessons import Lesson
-from sbtrpo.algorithms.minibatches import Actor, ByLoss, BySlopes, Minibatch, Objective, Samples, Slopes, clipped
+from sbtrpo.algorithms.minibatches import (
+    Actor,
+    ByLoss,
+    BySlopes,
+    Minibatch,
+    Objective,
+    Samples,
+    Slopes,
+    clipped,
+    for_several,
+)
 from sbtrpo.config import TrainConfig
 from sbtrpo.config.settings import MethodSettings, setting
 from sbtrpo.nets.critics import Critics, critic_losses
@@ -31,7 +41,7 @@ from sbtrpo.nets.policy import Policy
 
 __all__ = [
     "Actor", "ByLoss", "BySlopes", "FirstOrderMethod", "FirstOrderSettings", "Fixed", "Minibatch", "Samples", "Slopes",
-    "clipped",
+    "clipped", "for_several",
 ]  # fmt: skip
 
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Costs, by_constraint
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Fixed, Minibatch, Samples, Slopes
+from sbtrpo.algorithms.first_order import (
+    FirstOrderMethod,
+    FirstOrderSettings,
+    Fixed,
+    Minibatch,
+    Samples,
+    Slopes,
+    for_several,
+)
 from sbtrpo.algorithms.multipliers import Lagrangian
 from sbtrpo.algorithms.ppo_lag import mix
 from sbtrpo.config.settings import setting
@@ -56,8 +64,9 @@ class FOCOPS(FirstOrderMethod[FOCOPSSettings]):
         return Fixed(report=by_constraint("multiplier", multipliers, self.names))
 
     @override
+    @for_several("target_kl", "focops_broadcast", "temperature")
     def slopes(self, batch: Minibatch) -> Slopes:
         everywhere = batch.xp.ones_like(batch.kl)
         inside = everywhere * (batch.kl <= self.settings.target_kl)  # counts as a constant
-        gate = everywhere * inside.mean() if self.settings.focops_broadcast else inside
+        gate = everywhere * inside.mean(axis=-1, keepdims=True) if self.settings.focops_broadcast else inside
         return Slopes(ratio=-gate * batch.advantage_r / self.settings.temperature, kl=inside)

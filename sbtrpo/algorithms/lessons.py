@@ -1,17 +1,18 @@
 """What a learner of a first-order method does with each of its minibatches, and the same of several learners at once.
 
 A minibatch is some hundred operations that have next to nothing to do. So learners of a pack on a GPU whose lessons are
-alike in all but data, networks and slopes have them together: every layer is one batched product, and clipping and Adam
-are a few operations for all. Slopes are each method's own. A learner's numbers are those that it has alone, but for the
-rounding of batched products.
+alike in all but data, networks and slopes have them together: every layer is one batched product, clipping and Adam are
+a few operations for all, and so are slopes that methods share. A learner's numbers are those that it has alone, but for
+the rounding of batched products.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+import itertools
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -73,12 +74,22 @@ class Lesson:
         of_critics = critics and (tuple(critics.stack.layers), critics.learning_rate, self.critic_l2)
         return network, of_critics, samples.advantages.shape, samples.targets.shape, self.bound, self.rate
 
+    @property
+    def kind_of_slopes(self) -> Hashable | None:
+        """The same of lessons whose slopes may be asked for at once; None where only of one learner."""
+        slopes: Any = cast(BySlopes, self.objective).slopes
+        names = getattr(slopes, "of_settings", None)
+        if names is None:
+            return None
+        return slopes.__func__, type(self.fixed), *(getattr(slopes.__self__.settings, name) for name in names)
+
 
 class Together:
-    """Lessons of L learners that are alike."""
+    """Lessons of L learners that are alike. Slopes are asked for at once of neighbours that are alike in them too."""
 
     def __init__(self, lessons: Sequence[Lesson]) -> None:
         self.lessons, first = lessons, lessons[0]
+        self._shares = list(_shares(lessons))
         self._form: Form = first.actor.form
         self._actors = StackRows([one.actor.stack for one in lessons], [one.actor.adam for one in lessons])
         critics = [one.critics for one in lessons if one.critics is not None]
@@ -136,33 +147,57 @@ class Together:
         actors, double = self._actors, self._form.double
         policy = double(outputs), double(actors.theta[:, None, : actors.extra])
         batch = Minibatch(self.lessons[0].actor, rows, policy, self._reference_log_std)
-        slopes = [
-            cast(BySlopes, lesson.objective).slopes(Own(batch, k, lesson.fixed))
-            for k, lesson in enumerate(self.lessons)
-        ]
-        in_kl = [slope.kl for slope in slopes]
-        none = torch.zeros_like(batch.ratio[0])
-        kl = None if all(slope is None for slope in in_kl) else [none if slope is None else slope for slope in in_kl]
-        ratio = torch.stack([slope.ratio for slope in slopes])
-        return batch.slopes_in_policy(Slopes(ratio, kl and torch.stack(kl)))
+        shares = [slopes(Own(batch, which, fixed)) for which, slopes, fixed in self._shares]
+        ratio = torch.cat([_rows(share.ratio) for share in shares])
+        kl = None
+        if any(share.kl is not None for share in shares):
+            all_kl = [torch.zeros_like(share.ratio) if share.kl is None else share.kl for share in shares]
+            kl = torch.cat([_rows(of_share) for of_share in all_kl])
+        return batch.slopes_in_policy(Slopes(ratio, kl))
 
 
 class Own(Minibatch):
-    """One learner's share of a minibatch of several, whose quantities are computed for all."""
+    """The share that some learners have of a minibatch of several, whose quantities are computed for all."""
 
-    def __init__(self, whole: Minibatch, learner: int, fixed: Any) -> None:
+    def __init__(self, whole: Minibatch, which: Which, fixed: Any) -> None:
         self.xp, self.double, self.head = whole.xp, whole.double, whole.head
-        self.rows, self.fixed, self.activations = _of_learner(whole.rows, learner), fixed, ()
+        self.rows, self.fixed, self.activations = _of_learners(whole.rows, which), fixed, ()
         (outputs, log_std), (_, reference_log_std) = whole.policy, whole.reference
-        self.policy = outputs[learner], log_std[learner, 0]
-        self.reference = self.rows.reference, reference_log_std[learner, 0]
-        self.log_prob, self.ratio = whole.log_prob[learner], whole.ratio[learner]
-        self._whole, self._learner = whole, learner
+        self.policy = outputs[which], log_std[which]
+        self.reference = self.rows.reference, reference_log_std[which]
+        self.log_prob, self.ratio = whole.log_prob[which], whole.ratio[which]
+        self._whole, self._which = whole, which
 
     @functools.cached_property
     @override
     def kl(self) -> Array:
-        return self._whole.kl[self._learner]
+        return self._whole.kl[self._which]
+
+
+Which: TypeAlias = int | slice
+"""Of the learners: one, whose quantities are (n, ...), or several, whose quantities are (G, n, ...)."""
+
+
+def _shares(lessons: Sequence[Lesson]) -> Iterator[tuple[Which, Callable[[Minibatch], Slopes], Any]]:
+    """Whose slopes are asked for at once, the slopes, and what is fixed for them."""
+    for kind, neighbours in itertools.groupby(enumerate(lessons), key=lambda pair: pair[1].kind_of_slopes):
+        numbers, group = zip(*neighbours, strict=True)
+        slopes = [cast(BySlopes, lesson.objective).slopes for lesson in group]
+        if kind is None:
+            yield from zip(numbers, slopes, (lesson.fixed for lesson in group), strict=True)
+        else:
+            fixed = _in_columns([lesson.fixed for lesson in group], group[0].actor.form.double)
+            yield slice(numbers[0], numbers[-1] + 1), slopes[0], fixed
+
+
+def _rows(values: Tensor) -> Tensor:
+    return values.view(-1, values.shape[-1])
+
+
+def _in_columns(fixed: Sequence[Any], double: Callable[[Any], Tensor]) -> Any:
+    """What is fixed for several learners: numbers as columns, (G, 1)."""
+    names = [one.name for one in fields(fixed[0]) if isinstance(getattr(fixed[0], one.name), float)]
+    return replace(fixed[0], **{name: double([[getattr(one, name)] for one in fixed]) for name in names})
 
 
 _SAMPLES = {"obs": 0, "action": 0, "log_prob": 0, "advantages": 1, "targets": 1, "reference": 0}
@@ -174,5 +209,5 @@ def _apart(rows: Samples, learners: int) -> Samples:
     return Samples(**{name: getattr(rows, name).unflatten(dim, (learners, -1)) for name, dim in _SAMPLES.items()})
 
 
-def _of_learner(rows: Samples, learner: int) -> Samples:
-    return Samples(**{name: getattr(rows, name).select(dim, learner) for name, dim in _SAMPLES.items()})
+def _of_learners(rows: Samples, which: Which) -> Samples:
+    return Samples(**{name: getattr(rows, name)[(slice(None),) * dim + (which,)] for name, dim in _SAMPLES.items()})

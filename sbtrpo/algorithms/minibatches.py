@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -281,6 +281,22 @@ class ByLoss:
 
 
 Objective: TypeAlias = BySlopes | ByLoss
+
+M = TypeVar("M", bound=Callable[..., Slopes])
+
+
+def for_several(*settings: str) -> Callable[[M], M]:
+    """Marks slopes that may be asked for several learners at once: quantities have another axis before the samples'.
+
+    They depend on the minibatch, on numbers in `fixed`, which are then columns, and on these settings of the method,
+    and on nothing else.
+    """
+
+    def mark(slopes: M) -> M:
+        slopes.of_settings = settings  # type: ignore[attr-defined]
+        return slopes
+
+    return mark
 
 
 def clipped(ratio: Array, advantage: Array, clip: float) -> Array:

@@ -13,7 +13,7 @@ from typing import ClassVar, TypeVar
 from typing_extensions import override
 
 from sbtrpo.algorithms.base import Costs
-from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped
+from sbtrpo.algorithms.first_order import Fixed, Minibatch, Samples, Slopes, clipped, for_several
 from sbtrpo.algorithms.multipliers import Limited
 from sbtrpo.algorithms.ppo import PPO, PPOSettings
 from sbtrpo.config.settings import MethodSettings, setting
@@ -59,6 +59,7 @@ class P3O(PPO[P]):
         return Hinge(weight=weight, offset=offset, report={"penalty": weight})
 
     @override
+    @for_several("clip")
     def slopes(self, batch: Minibatch) -> Slopes:
         ratio, clip = batch.ratio, self.settings.clip
         hinge: Hinge = batch.fixed
@@ -69,6 +70,7 @@ class P3O(PPO[P]):
 
 
 def pessimistic_cost(ratio: Array, advantage: Array, clip: float) -> Array:
-    """The greater of the plain and the clipped surrogate, sample by sample: mean max(ρ A_c, clip(ρ) A_c)."""
+    """The greater of the plain and the clipped surrogate, sample by sample: mean max(ρ A_c, clip(ρ) A_c), (..., 1)."""
     xp = module_of(ratio)
-    return xp.maximum(ratio * advantage, xp.clip(ratio, 1 - clip, 1 + clip) * advantage).mean()
+    greater: Array = xp.maximum(ratio * advantage, xp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+    return greater.mean(axis=-1, keepdims=True)

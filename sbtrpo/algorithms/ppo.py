@@ -10,7 +10,7 @@ from typing import ClassVar, TypeVar
 
 from typing_extensions import override
 
-from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Minibatch, Slopes, clipped
+from sbtrpo.algorithms.first_order import FirstOrderMethod, FirstOrderSettings, Minibatch, Slopes, clipped, for_several
 from sbtrpo.config.settings import MethodSettings, setting
 
 
@@ -36,5 +36,6 @@ class PPO(FirstOrderMethod[C]):
     constraints_taken: ClassVar[int | None] = None
 
     @override
+    @for_several("clip")
     def slopes(self, batch: Minibatch) -> Slopes:
         return Slopes(-clipped(batch.ratio, batch.advantage_r, self.settings.clip))

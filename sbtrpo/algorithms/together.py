@@ -172,9 +172,12 @@ class Pass(Request):
 
 def _in_company(alike: Sequence[Pass]) -> tuple[Replayed, Tensor]:
     """One pass for all; what it is recorded in is kept for as long as nobody leaves."""
-    first, lessons = alike[0].replayed, [cast(Lesson, one.replayed.work) for one in alike]
+    first = alike[0].replayed
     if len(alike) == 1:
         return first, alike[0].order
+    slopes = [cast(Lesson, one.replayed.work).kind_of_slopes for one in alike]
+    alike = [alike[k] for k in sorted(range(len(alike)), key=lambda k: slopes.index(slopes[k]))]  # neighbours are alike
+    lessons = [cast(Lesson, one.replayed.work) for one in alike]
     if first.company is None or cast(Together, first.company.work).lessons != lessons:
         first.company = Replayed(Together(lessons), len(alike) * first.rows, str(alike[0].order.device))
     together = cast(Together, first.company.work)
