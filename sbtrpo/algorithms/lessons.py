@@ -196,7 +196,7 @@ def _rows(values: Tensor) -> Tensor:
 
 def _in_columns(fixed: Sequence[Any], double: Callable[[Any], Tensor]) -> Any:
     """What is fixed for several learners: numbers as columns, (G, 1)."""
-    names = [one.name for one in fields(fixed[0]) if isinstance(getattr(fixed[0], one.name), float)]
+    names = [one.name for one in fields(fixed[0]) if isinstance(getattr(fixed[0], one.name), int | float)]
     return replace(fixed[0], **{name: double([[getattr(one, name)] for one in fixed]) for name in names})
 
 
