@@ -357,6 +357,7 @@ BLOCKS = (
     Block("docs/batches.md", "reproduced", partial(finished, partial(renamed, overall)), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas",)),
+    Block("docs/batches.md", "rare", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas_rare",)),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
     Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
