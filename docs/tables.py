@@ -246,6 +246,9 @@ def trained_on(runs: Runs, told: Sequence[str]) -> Table:
     return Table("on", "Trained on", ["task", "", "seeds", "steps", *(HEADS[name] for name in MEASURES)], cells)
 
 
+frontiers = partial(trained_on, told=("num_envs", "beta"))
+
+
 def _ends(runs: Runs, task: str, variant: Variant) -> list[str]:
     """Means over the last epochs of all seeds."""
     found = (runs.pooled(task, variant, name) for name in MEASURES)
@@ -356,8 +359,8 @@ BLOCKS = (
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
     Block("docs/batches.md", "reproduced", partial(finished, partial(renamed, overall)), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
-    Block("docs/batches.md", "betas", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas",)),
-    Block("docs/batches.md", "rare", partial(by_name, partial(trained_on, told=("num_envs", "beta"))), ("betas_rare",)),
+    Block("docs/batches.md", "betas", partial(by_name, frontiers), ("betas",)),
+    Block("docs/batches.md", "rare", partial(by_name, frontiers), ("betas_rare",)),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
     Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),

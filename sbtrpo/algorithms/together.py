@@ -176,7 +176,7 @@ def _in_company(alike: Sequence[Pass]) -> tuple[Replayed, Tensor]:
     if len(alike) == 1:
         return first, alike[0].order
     slopes = [cast(Lesson, one.replayed.work).kind_of_slopes for one in alike]
-    alike = [alike[k] for k in sorted(range(len(alike)), key=lambda k: slopes.index(slopes[k]))]  # neighbours are alike
+    alike = [one for kind in dict.fromkeys(slopes) for one, its in zip(alike, slopes, strict=True) if its == kind]
     lessons = [cast(Lesson, one.replayed.work) for one in alike]
     if first.company is None or cast(Together, first.company.work).lessons != lessons:
         first.company = Replayed(Together(lessons), len(alike) * first.rows, str(alike[0].order.device))
