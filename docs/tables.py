@@ -377,6 +377,7 @@ PICTURES = {
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "betas": (beta_frontier, ("betas",)),
+    "betas_rare": (beta_frontier, ("betas_rare",)),
     "many_worlds": (progress, ("many_worlds",)),
     "button_worlds": (progress, ("button_worlds",)),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
