@@ -25,7 +25,7 @@ from sbtrpo.benchmark.collect import joined, read_table
 from sbtrpo.report import paper
 from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
-from sbtrpo.report.figures import progress
+from sbtrpo.report.figures import progress, what_holds
 from sbtrpo.report.histograms import angles, by_method
 from sbtrpo.report.planes import beta_frontier, safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
@@ -318,11 +318,12 @@ def best() -> Table:
             f"{theirs['reward'].mean_text} @ {theirs['safety_probability'].mean:.2f}",
             f"{number(found['reward'])} @ {number(found['safety_probability'])}",
             f"{low:.3f} to {high:.3f}",
+            f"{theirs['safe_reward'].mean_text} and {number(found['reward'] * found['safety_probability'])}",
             number(found["safe_reward"]),
             f"{steps / 1e6:.0f} M",
             name,
         ])  # fmt: skip
-    heads = ["paper, SB-TRPO", "ours", "95 % interval", "safe reward", "steps", "file"]
+    heads = ["paper, SB-TRPO", "ours", "95 % interval", "products", "safe reward", "steps", "file"]
     cells = [[Cell(text, value=0 if 0 < i < len(heads) else None) for i, text in enumerate(row)] for row in rows]
     return Table("best", "Policies beside the paper's", ["", *heads], cells)
 
@@ -372,14 +373,16 @@ BLOCKS = (
     Block("docs/results.md", "asides", partial(asides, task="SafetyPointGoal2-v0"), ("main_2m", "goal_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
+POLISHED = "From policies of 20 million steps, trained on"
 PICTURES = {
     "safety_planes": (partial(finished, safety_planes), LONG),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "betas": (beta_frontier, ("betas",)),
     "betas_rare": (beta_frontier, ("betas_rare",)),
-    "many_worlds": (progress, ("many_worlds",)),
-    "button_worlds": (progress, ("button_worlds",)),
+    "many_worlds": (partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), ("many_worlds",)),
+    "button_worlds": (partial(progress, title=POLISHED), ("button_worlds",)),
+    "holds": (partial(what_holds, task="SafetyPointGoal2-v0"), LONG),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
     "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
 }

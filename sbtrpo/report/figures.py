@@ -10,7 +10,7 @@ import numpy as np
 from sbtrpo.report import paper
 from sbtrpo.report.canvas import ACROSS, FAINT, grid, legend, line_style, line_styles, literal, sheet, steps_axis, tidy
 from sbtrpo.report.runs import Floats, Run, Runs, curve, rivals
-from sbtrpo.report.style import BLUE, GREY, VERMILLION
+from sbtrpo.report.style import BLUE, GREY, VERMILLION, look
 from sbtrpo.report.tables import Missing
 from sbtrpo.report.variants import Variant
 from sbtrpo.runs.curves import trailing_mean
@@ -24,6 +24,7 @@ BUTTON = "SafetyPointButton2-v0"
 PANELS = ("reward", "cost", "safe_reward", "safety_probability")
 POINTS = 300
 """The most points of a curve: more cannot be seen and make files large."""
+PAPERS = "the paper's SB-TRPO at its end"
 RECOVERED, RELAPSED = 1.0, 5.0
 """Costs of an episode: a policy has recovered below the first, and relapsed above the second."""
 
@@ -52,10 +53,11 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
     return figure
 
 
-def progress(runs: Runs) -> Figure:
+def progress(runs: Runs, title: str = "What safe episodes earn, and how many are safe") -> Figure:
     """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training.
 
-    Safety probabilities have one scale, which begins at the last quarter that no curve goes below.
+    Safety probabilities have one scale, which begins at the last quarter that no curve goes below. Beside SB-TRPO's of
+    whatever variant a dotted line has that of the paper's; its safe rewards are another thing (see `paper.PRODUCT`).
     """
     variants = rivals(runs)
     tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
@@ -76,6 +78,10 @@ def progress(runs: Runs) -> Figure:
             name = paper.tasks().get(task, task) if axis is above else ""
             y = paper.TITLES[metric] if column == 0 else ""
             tidy(axis, name, x="" if axis is above else label, y=y)
+        printed = paper.main()["sb-trpo"].get(task)
+        if printed and any(variant.algo.startswith("sb-trpo") and runs.of(task, variant) for variant in variants):
+            line, theirs = look(Variant("sb-trpo")), printed["safety_probability"].mean
+            below.axhline(theirs, color=line.colour, linestyle=(0, (1, 1.5)), linewidth=1.4, label=PAPERS, zorder=2)
     lower = [axis for row_of_axes in rows[1::2] for axis in row_of_axes]
     lowest = min(float(axis.dataLim.y0) for axis in lower)
     start = np.clip(np.floor(4 * lowest) / 4, 0, 0.75)
@@ -84,7 +90,7 @@ def progress(runs: Runs) -> Figure:
     for row_of_axes in rows[-2:]:
         for axis in row_of_axes[len(tasks) - across * (down - 1) :]:
             axis.set_axis_off()
-    figure.suptitle("What safe episodes earn, and how many are safe", fontsize=12)
+    figure.suptitle(title, fontsize=12)
     legend(figure, *(axis for row_of_axes in rows for axis in row_of_axes), columns=across)
     return figure
 

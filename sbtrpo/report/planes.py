@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -98,7 +98,8 @@ def frontiers(runs: Runs, task: str) -> dict[Variant, list[Variant]]:
 def beta_frontier(runs: Runs) -> Figure:
     """The results of each β and of the other methods, in the plane of safety and in that of cost.
 
-    On the paper's tasks its SB-TRPO is there, hollow; safe rewards then are what its are, as in `safety_planes`.
+    On the paper's tasks its SB-TRPO is there, hollow; safe rewards then are what its are, as in `safety_planes`. Where
+    all runs of a task began with one trained policy, that is there, too.
     """
     tasks = [task for task in runs.tasks if frontiers(runs, task)]
     if not tasks:
@@ -113,13 +114,14 @@ def beta_frontier(runs: Runs) -> Figure:
             lines = frontiers(runs, task)
             for line, style in line_styles(list(lines)).items():
                 _frontier(axes, runs, task, line, lines[line], style["color"], x, y)
+            _start(axes, runs, task, lines, x, y)
             if printed:
                 _hollow(axes, Variant("sb-trpo"), printed[x], printed["safe_reward" if y == earned else y])
             tidy(axes, task, x=paper.TITLES[x], y=paper.TITLES[y])
             axes.axhline(0, color=FAINT, linewidth=0.8)
             axes.margins(x=0.16, y=0.1)  # for what stands at the ends of a line
     figure.suptitle("SB-TRPO by its safety bias β", fontsize=12)
-    legend(figure, *(axes for row in rows for axes in row))
+    legend(figure, *(axes for row in rows for axes in row), columns=2)
     return figure
 
 
@@ -138,6 +140,17 @@ def _others(axes: Axes, runs: Runs, task: str, x: str, y: str) -> None:
         style = look(variant)
         at_x, at_y = (_point(runs, task, variant, metric)[0] for metric in (x, y))
         axes.scatter(at_x, at_y, color=style.colour, marker=style.marker, s=34, label=literal(variant.title), zorder=3)
+
+
+def _start(axes: Axes, runs: Runs, task: str, lines: Mapping[Variant, Sequence[Variant]], x: str, y: str) -> None:
+    """The policy that all of them began with, if there is one: it played their first epoch."""
+    began = {runs.shared.get((task, line.algo), {}).get("init_from", line.get("init_from")) for line in lines}
+    if len(began) > 1 or None in began:
+        return
+    own = [run for variants in lines.values() for variant in variants for run in runs.of(task, variant)]
+    episodes = np.nan_to_num([run.column("episodes")[0] for run in own], nan=1.0)  # tables need not have them
+    at_x, at_y = (np.average([run.column(metric)[0] for run in own], weights=episodes) for metric in (x, y))
+    axes.plot(at_x, at_y, "X", color=INK, markersize=8, linestyle="none", zorder=6, label="before: what all began with")
 
 
 def _frontier(

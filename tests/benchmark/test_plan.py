@@ -68,6 +68,8 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("first_hits", 8 * 3),
         ("late_hits", 8 * 3),
         ("late_hits_100m", 8 * 3),
+        ("betas", 8 * 3 * (2 + 1)),
+        ("polished", 6 + 1),
         ("main_2m", 8 * 12 * 2),
         ("cpo_hopper", 2 * 2),
     ],

@@ -16,6 +16,7 @@ from sbtrpo.report.tables import Missing
 from tests.report import samples
 
 GOAL, CIRCLE, BUTTON = "SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyPointButton2-v0"
+HOPPER = "SafetyHopperVelocity-v1"
 
 
 def test_variants_of_one_method_go_from_pale_to_its_colour() -> None:
@@ -93,6 +94,34 @@ def test_variants_of_a_method_have_frontiers_of_their_own_from_pale_to_dark() ->
     assert (dark.get_color(), pale.get_color() != dark.get_color()) == (LOOKS["sb-trpo"].colour, True)
 
 
+def test_a_frontier_says_where_runs_began_if_all_did_with_one_policy() -> None:
+    start, other = (f"point_goal@{digits}" for digits in ("0123456789ab", "ba9876543210"))
+    ran = [samples.run(GOAL, "sb-trpo", beta=beta, init_from=start) for beta in (0.6, 0.75, 0.9)]
+    for one, episodes in zip(ran, (200, 20, 20), strict=True):
+        one["episodes"] = np.full(len(one["epoch"]), episodes)
+
+    def began(runs: list[dict[str, Any]]) -> list[Any]:
+        lines = [line for axes in planes.beta_frontier(read_runs(samples.table(runs))).axes for line in axes.lines]
+        return [line.get_xydata().tolist() for line in lines if str(line.get_label()).startswith("before")]
+
+    safety, reward, cost = (np.array([one[m][0] for one in ran]) for m in ("safety_probability", "reward", "cost"))
+    shares = np.array([200, 20, 20]) / 240
+    assert began(ran) == [[pytest.approx([safety @ shares, (safety * reward) @ shares])],
+                          [pytest.approx([cost @ shares, reward @ shares])]]  # fmt: skip
+    elsewhere = [samples.run(GOAL, "sb-trpo", beta=beta, num_envs=200, init_from=other) for beta in (0.6, 0.9)]
+    assert began([*ran, *elsewhere]) == []
+    assert began([samples.run(GOAL, "sb-trpo", beta=beta) for beta in (0.6, 0.9)]) == []
+
+
+def test_progress_has_the_papers_safety_where_its_method_ran() -> None:
+    def theirs(task: str, algo: str) -> list[float]:
+        axes = figures.progress(read_runs(samples.table([samples.run(task, algo)]))).axes
+        return [float(line.get_ydata()[0]) for one in axes for line in one.lines if "paper" in str(line.get_label())]
+
+    assert theirs(GOAL, "sb-trpo_growing") == [0.68]
+    assert theirs(GOAL, "cpo") == theirs("ToyCorridor-v0", "sb-trpo") == []
+
+
 def test_every_method_has_a_look_of_its_own() -> None:
     assert len(set(LOOKS.values())) == len(LOOKS)
     assert look(Variant("cpo", (("cost_limit", 15.0),))) == Look(LOOKS["cpo"].colour, "dotted")
@@ -147,17 +176,18 @@ def test_a_sheet_has_the_course_of_all_tasks(count: int) -> None:
     ]
     assert len(shown) == 2 * count
     for axes in shown:
-        assert [line.get_label() for line in axes.lines] == ["SB-TRPO", "CPO"]
+        below = [figures.PAPERS] if not axes.get_title(loc="left") else []
+        assert [line.get_label() for line in axes.lines] == ["SB-TRPO", "CPO", *below]
     first = runs.curve(tasks[0], Variant("cpo"), "safe_reward")
     assert first is not None
     np.testing.assert_allclose(shown[0].lines[1].get_ydata(), first.thinned(figures.POINTS).mean)  # type: ignore[arg-type]
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["SB-TRPO", "CPO"]
+    assert [text.get_text() for text in legend.get_texts()] == ["SB-TRPO", "CPO", figures.PAPERS]
 
 
 @pytest.mark.parametrize(("least", "start"), [(0.1, 0), (0.6, 0.5), (0.75, 0.75), (1.0, 0.75)])
 def test_safety_has_one_scale_on_which_its_changes_can_be_seen(least: float, start: float) -> None:
-    safe, other = samples.run(GOAL, "sb-trpo"), samples.run(CIRCLE, "sb-trpo")
+    safe, other = (samples.run(task, "sb-trpo") for task in (HOPPER, CIRCLE))  # the paper's are safe there, too
     safe["safety_probability"], other["safety_probability"] = np.full(30, 1.0), np.full(30, least)
     *_, one, another = figures.progress(read_runs(samples.table([safe, other]))).axes
     assert one.get_ylim() == another.get_ylim() == pytest.approx((start, 1), abs=0.021)
