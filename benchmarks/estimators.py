@@ -22,6 +22,12 @@ What a larger batch is worth, and the figure of it:
     python benchmarks/estimators.py RUN --worlds 12800 --engine gpu --subsets 20 100 400 1600 6400 \\
       --only '^mc$|^first hit$' --table results/batch_sizes.csv
     python benchmarks/estimators.py --draw docs/images/batch_sizes.png --table results/batch_sizes.csv --by worlds
+
+And what else may be made of a gradient than the usual step, all of one length in the KL: with more damping, within the
+output layer alone, along the gradient itself, or, from half of the worlds, only where the other half agrees:
+
+    python benchmarks/estimators.py RUN --worlds 12800 --engine gpu --subsets 100 400 1600 --only '^mc$|^first hit$' \\
+      --ways natural 'damping 0.3' 'damping 3' 'output layer' gradient half 'half, accepted' --table results/ways.csv
 """
 
 from __future__ import annotations
@@ -41,17 +47,19 @@ import torch
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch
-from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, solve, to_boundary
+from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, conjugate_gradient, solve, to_boundary
 from sbtrpo.config.file import read_config
 from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.trainer import Trainer
+from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 from sbtrpo.report import paper
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
 Critic = Callable[[Rollout], Tensor]
+Way = Callable[[TrustRegion], Tensor]
 DECAYS = (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
 """Lambdas of the critics' advantages."""
 ACTIONS = 8
@@ -174,9 +182,41 @@ def picked(rollout: Rollout, worlds: Tensor) -> Rollout:
 
 def region_of(trainer: Trainer, rollout: Rollout, estimates: Tensor) -> TrustRegion:
     flat = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1), rollout.log_prob.flatten()
-    batch = Batch(*flat, normalise(estimates.to(rollout.obs.dtype)))
+    batch = Batch(*flat, normalise(estimates.to(rollout.obs.dtype)), worlds=rollout.obs.shape[1])
     return TrustRegion(trainer.policy, batch, "sum_over_dims", SETTINGS.cg_damping)
 
+
+def natural(region: TrustRegion, gradient: Tensor, damping: float = SETTINGS.cg_damping) -> Tensor:
+    """Where the cost falls most for its KL: (P,)."""
+    return solve(region, -gradient[None], SETTINGS, lambda vectors: (damping - region.damping) * vectors).x[0]
+
+
+def of_output_layer(region: TrustRegion) -> Tensor:
+    """The same among steps that leave all but the network's last layer."""
+    *others, weight, bias = region.policy.params
+    own = flatten([*map(torch.zeros_like, others), torch.ones_like(weight), torch.ones_like(bias)])
+    gradient = own * region.gradients()[1]
+    within = conjugate_gradient(lambda v: own * region.fisher(own * v), -gradient[None], SETTINGS.cg_iterations, 0.01)
+    return within.x[0]
+
+
+def of_half(region: TrustRegion, accepted: bool = False) -> Tensor:
+    """From every second world; none where it is to be accepted, and the others say that cost would rise."""
+    own, other = region.gradients_of_halves()[:, 1]
+    step = natural(region, own)
+    return step * (other @ step < 0) if accepted else step
+
+
+WAYS: dict[str, Way] = {
+    "natural": lambda region: natural(region, region.gradients()[1]),
+    "damping 0.3": lambda region: natural(region, region.gradients()[1], 0.3),
+    "damping 3": lambda region: natural(region, region.gradients()[1], 3.0),
+    "output layer": of_output_layer,
+    "gradient": lambda region: -region.gradients()[1],
+    "half": of_half,
+    "half, accepted": lambda region: of_half(region, accepted=True),
+}
+"""From the cost's gradient to the direction of a step; all are as long as the trust region lets them be."""
 
 KINDS: dict[str, tuple[Estimator, bool]] = {"critic": (to_go_of_cost, False), "first hit, critic": (first_hit, True)}
 """Of critics: what they learn, and whether it is of first hits."""
@@ -221,23 +261,22 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     estimators = {name: estimator for name, estimator in estimators.items() if re.search(args.only, name)}
     for size in args.subsets:
         subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
-        for name, estimator in estimators.items() if subsets else ():
+        for name, way in itertools.product(estimators, args.ways) if subsets else ():
             found = []
             for worlds in subsets:
                 own = picked(rollout, worlds)
-                estimate = estimator(own, gamma)
+                estimate = estimators[name](own, gamma)
                 mine = region_of(trainer, own, torch.stack([to_go(own.reward, own, gamma), estimate]))
-                gradients = mine.gradients()
-                solution = solve(mine, -gradients[1:], SETTINGS)
-                curvature = float(solution.x[0] @ solution.product[0])
-                step = solution.x[0] * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
-                promised = float(gradients[1] @ step)
+                direction = WAYS[way](mine)
+                curvature = float(direction @ mine.fisher(direction[None])[0])
+                step = direction * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
+                promised = float(mine.gradients()[1] @ step)
                 holds = float(g_c @ step)
                 found.append([holds, float(g_h @ step), float(g_r @ step), holds / promised if promised else math.nan])
             cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
             error, hit_error = (float(x.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan for x in (cost, hit))
             yield {
-                "estimator": name,
+                "estimator": name if way == "natural" else f"{name}, {way}",
                 "worlds": size,
                 "subsets": len(found),
                 "cost": round(float(cost.mean()), 9),
@@ -372,6 +411,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
     parser.add_argument("--updates", type=int, default=3000, help="of the critic")
     parser.add_argument("--only", default="", help="a pattern that names of estimators have")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=["natural"], help="from a gradient to a step")
     parser.add_argument("--kl", type=float, default=0.01)
     parser.add_argument("--table", type=Path, help="a CSV file for the rows")
     parser.add_argument("--draw", type=Path, help="make a picture of the table instead")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import sbtrpo
+from sbtrpo.algorithms.trust_region import TrustRegion
+from tests.algorithms.samples import make_batch, make_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 TASK = "SafetyHopperVelocity-v1"
@@ -72,6 +78,38 @@ def test_packs() -> None:
     assert min(two[f"{part}_ms_per_learner_{how}"] for part in ("update", "solve") for how in ("together", "apart")) > 0
 
 
+def test_ways_from_a_gradient_to_a_step() -> None:
+    spec = importlib.util.spec_from_file_location("estimators", FOLDER / "estimators.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    policy = make_policy()
+    batch = dataclasses.replace(make_batch(policy), worlds=10)
+    region = TrustRegion(policy, batch, "sum_over_dims", module.SETTINGS.cg_damping)
+    steps = {name: way(region) for name, way in module.WAYS.items()}
+
+    def worth(step: torch.Tensor, gradient: torch.Tensor) -> float:
+        """Change of cost by a step of length 1 in the metric."""
+        return float(gradient @ step) / math.sqrt(float(step @ region.fisher(step[None])[0]))
+
+    cost, (own, other) = region.gradients()[1], region.gradients_of_halves()[:, 1]
+    best = worth(steps["natural"], cost)
+    mild, strong, plain = (worth(steps[name], cost) for name in ("damping 0.3", "damping 3", "gradient"))
+    assert best < mild < strong < plain < 0
+    layer = steps["output layer"]
+    size = policy.params[-2].numel() + policy.params[-1].numel()
+    assert torch.count_nonzero(layer[:-size]) == 0
+    inside = torch.zeros_like(layer)
+    inside[-size:] = layer[-size:] + 0.1 * torch.randn(size, dtype=layer.dtype)
+    assert best < worth(layer, cost) < worth(inside, cost)
+    assert worth(steps["half"], own) < worth(steps["natural"], own)
+    kept = steps["half"] if other @ steps["half"] < 0 else torch.zeros_like(layer)
+    assert torch.equal(steps["half, accepted"], kept)
+    against = dataclasses.replace(batch, advantages=batch.advantages * (1 - 2 * (torch.arange(200) % 2)))
+    disagreeing = TrustRegion(policy, against, "sum_over_dims", module.SETTINGS.cg_damping)
+    assert torch.count_nonzero(module.WAYS["half, accepted"](disagreeing)) == 0
+
+
 @pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
     config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
@@ -94,3 +132,9 @@ def test_estimators(tmp_path: Path) -> None:
         [*command[:3], *sizes, "--only", "^mc$", "--json"], capture_output=True, text=True, check=True
     )
     assert [json.loads(line).get("worlds") for line in child.stdout.splitlines()] == [None, 8]
+    ways = ["natural", "damping 3", "output layer", "gradient", "half", "half, accepted"]
+    child = subprocess.run(
+        [*command[:3], *sizes, "--only", "^mc$", "--json", "--ways", *ways], capture_output=True, text=True, check=True
+    )
+    _, *rows = map(json.loads, child.stdout.splitlines())
+    assert [row["estimator"] for row in rows] == ["mc", *(f"mc, {way}" for way in ways[1:])]
