@@ -39,6 +39,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
 Critic = Callable[[Rollout], Tensor]
-Way = Callable[[TrustRegion], Tensor]
+Way = Callable[[TrustRegion, Tensor], Tensor]
 DECAYS = (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
 """Lambdas of the critics' advantages."""
 ACTIONS = 8
@@ -188,19 +189,19 @@ def region_of(trainer: Trainer, rollout: Rollout, estimates: Tensor) -> TrustReg
 
 def natural(region: TrustRegion, gradient: Tensor, damping: float = SETTINGS.cg_damping) -> Tensor:
     """Where the cost falls most for its KL: (P,)."""
-    return solve(region, -gradient[None], SETTINGS, lambda vectors: (damping - region.damping) * vectors).x[0]
+    more = None if damping == region.damping else lambda vectors: (damping - region.damping) * vectors
+    return solve(region, -gradient[None], SETTINGS, more).x[0]
 
 
-def of_output_layer(region: TrustRegion) -> Tensor:
+def of_output_layer(region: TrustRegion, gradient: Tensor) -> Tensor:
     """The same among steps that leave all but the network's last layer."""
     *others, weight, bias = region.policy.params
     own = flatten([*map(torch.zeros_like, others), torch.ones_like(weight), torch.ones_like(bias)])
-    gradient = own * region.gradients()[1]
-    within = conjugate_gradient(lambda v: own * region.fisher(own * v), -gradient[None], SETTINGS.cg_iterations, 0.01)
-    return within.x[0]
+    limits = SETTINGS.cg_iterations, SETTINGS.cg_tolerance
+    return conjugate_gradient(lambda v: own * region.fisher(own * v), -(own * gradient)[None], *limits).x[0]
 
 
-def of_half(region: TrustRegion, accepted: bool = False) -> Tensor:
+def of_half(region: TrustRegion, gradient: Tensor, accepted: bool = False) -> Tensor:
     """From every second world; none where it is to be accepted, and the others say that cost would rise."""
     own, other = region.gradients_of_halves()[:, 1]
     step = natural(region, own)
@@ -208,13 +209,13 @@ def of_half(region: TrustRegion, accepted: bool = False) -> Tensor:
 
 
 WAYS: dict[str, Way] = {
-    "natural": lambda region: natural(region, region.gradients()[1]),
-    "damping 0.3": lambda region: natural(region, region.gradients()[1], 0.3),
-    "damping 3": lambda region: natural(region, region.gradients()[1], 3.0),
+    "natural": natural,
+    "damping 0.3": partial(natural, damping=0.3),
+    "damping 3": partial(natural, damping=3.0),
     "output layer": of_output_layer,
-    "gradient": lambda region: -region.gradients()[1],
+    "gradient": lambda region, gradient: -gradient,
     "half": of_half,
-    "half, accepted": lambda region: of_half(region, accepted=True),
+    "half, accepted": partial(of_half, accepted=True),
 }
 """From the cost's gradient to the direction of a step; all are as long as the trust region lets them be."""
 
@@ -261,31 +262,39 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
     estimators = {name: estimator for name, estimator in estimators.items() if re.search(args.only, name)}
     for size in args.subsets:
         subsets = [makers[k : k + size] for k in range(0, len(makers) - size + 1, size)][: args.repeats]
-        for name, way in itertools.product(estimators, args.ways) if subsets else ():
-            found = []
+        for name, estimator in estimators.items() if subsets else ():
+            found: dict[str, list[list[float]]] = {way: [] for way in args.ways}
             for worlds in subsets:
                 own = picked(rollout, worlds)
-                estimate = estimators[name](own, gamma)
+                estimate = estimator(own, gamma)
                 mine = region_of(trainer, own, torch.stack([to_go(own.reward, own, gamma), estimate]))
-                direction = WAYS[way](mine)
-                curvature = float(direction @ mine.fisher(direction[None])[0])
-                step = direction * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
-                promised = float(mine.gradients()[1] @ step)
-                holds = float(g_c @ step)
-                found.append([holds, float(g_h @ step), float(g_r @ step), holds / promised if promised else math.nan])
-            cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
-            error, hit_error = (float(x.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan for x in (cost, hit))
-            yield {
-                "estimator": name if way == "natural" else f"{name}, {way}",
-                "worlds": size,
-                "subsets": len(found),
-                "cost": round(float(cost.mean()), 9),
-                "error": round(error, 9),
-                "hit": round(float(hit.mean()), 9),
-                "hit_error": round(hit_error, 9),
-                "reward": round(float(reward.mean()), 9),
-                "share": round(float(share.nanmean()), 3) if name.startswith("mc") and share.isfinite().any() else None,
-            }
+                gradient = mine.gradients()[1]
+                for way, rows in found.items():
+                    direction = WAYS[way](mine, gradient)
+                    curvature = float(direction @ mine.fisher(direction[None])[0])
+                    step = direction * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
+                    promised, holds = float(gradient @ step), float(g_c @ step)
+                    share = holds / promised if promised else math.nan
+                    rows.append([holds, float(g_h @ step), float(g_r @ step), share])
+            for way, rows in found.items():
+                yield summary(name if way == "natural" else f"{name}, {way}", size, rows)
+
+
+def summary(name: str, worlds: int, found: list[list[float]]) -> dict[str, Any]:
+    """A row of the table: means over steps from so many worlds."""
+    cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
+    error, hit_error = (float(x.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan for x in (cost, hit))
+    return {
+        "estimator": name,
+        "worlds": worlds,
+        "subsets": len(found),
+        "cost": round(float(cost.mean()), 9),
+        "error": round(error, 9),
+        "hit": round(float(hit.mean()), 9),
+        "hit_error": round(hit_error, 9),
+        "reward": round(float(reward.mean()), 9),
+        "share": round(float(share.nanmean()), 3) if name.startswith("mc") and share.isfinite().any() else None,
+    }
 
 
 def keep(row: dict[str, Any], table: Path) -> None:

@@ -148,9 +148,12 @@ def _start(axes: Axes, runs: Runs, task: str, lines: Mapping[Variant, Sequence[V
     if len(began) > 1 or None in began:
         return
     own = [run for variants in lines.values() for variant in variants for run in runs.of(task, variant)]
-    episodes = np.nan_to_num([run.column("episodes")[0] for run in own], nan=1.0)  # tables need not have them
-    at_x, at_y = (np.average([run.column(metric)[0] for run in own], weights=episodes) for metric in (x, y))
-    axes.plot(at_x, at_y, "X", color=INK, markersize=8, linestyle="none", zorder=6, label="before: what all began with")
+    own = [run for run in own if np.isfinite([run.column(metric)[0] for metric in (x, y)]).all()]
+    if own:  # there may be no episode that ended in it
+        episodes = np.nan_to_num([run.column("episodes")[0] for run in own], nan=1.0)  # tables need not have them
+        at_x, at_y = (np.average([run.column(metric)[0] for run in own], weights=episodes) for metric in (x, y))
+        label = "before: what all began with"
+        axes.plot(at_x, at_y, "X", color=INK, markersize=8, linestyle="none", zorder=6, label=label)
 
 
 def _frontier(
