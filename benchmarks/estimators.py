@@ -431,6 +431,8 @@ def main() -> None:
         PICTURES[args.by](args.table, args.draw)
     elif args.draw or args.run is None:
         parser.error("name a run, or a --table to --draw")
+    elif not (args.run / "config.toml").is_file():
+        parser.error(f"{args.run} is not the folder of a run: it holds no config.toml")
     elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, *map(names_of, KINDS))):
         parser.error(f"no estimator has a name like {args.only}")
     elif max(args.subsets) > makers_of(args):
