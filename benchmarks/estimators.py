@@ -3,10 +3,11 @@
 A run's policy plays one large epoch. From some of the worlds of its first quarter each estimator makes the best cost
 step within the trust region, F^-1 of its gradient; half of the worlds judge that step by gradients of their own: what
 does it do, to first order, to the discounted cost there, to the discounted first hit, and to the return? One that
-estimates noise does nothing. `share` is what holds of the change that the step promises in its own worlds. From the
-quarter that is left critics are learnt, of the cost and of first hits, in the place of ones that have seen many earlier
-epochs, and networks that tell the advantage itself from observation and action ("learnt"). Where --only asks for none
-of these, the worlds of that quarter make steps, too.
+estimates noise does nothing. `share` is what holds of the change that the step promises in its own worlds, `kl` how far
+it moves the policy: the trust region's damped metric lets some directions move it further than others. From the quarter
+that is left critics are learnt, of the cost and of first hits, in the place of ones that have seen many earlier epochs,
+and networks that tell the advantage itself from observation and action ("learnt"). Where --only asks for none of these,
+the worlds of that quarter make steps, too.
 
     python benchmarks/estimators.py runs/SafetyPointGoal2-v0/sb-trpo/seed0-12345678 --worlds 1600 --json
     python benchmarks/estimators.py RUN --worlds 8192 --engine gpu --subsets 100 400 1600
@@ -212,6 +213,7 @@ WAYS: dict[str, Way] = {
     "natural": natural,
     "damping 0.3": partial(natural, damping=0.3),
     "damping 3": partial(natural, damping=3.0),
+    "damping 30": partial(natural, damping=30.0),
     "output layer": of_output_layer,
     "gradient": lambda region, gradient: -gradient,
     "half": of_half,
@@ -275,14 +277,19 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
                     step = direction * (to_boundary(curvature, args.kl) if curvature > 0 else 0.0)
                     promised, holds = float(gradient @ step), float(g_c @ step)
                     share = holds / promised if promised else math.nan
-                    rows.append([holds, float(g_h @ step), float(g_r @ step), share])
+                    rows.append([holds, float(g_h @ step), float(g_r @ step), share, divergence(region, step)])
             for way, rows in found.items():
                 yield summary(name if way == "natural" else f"{name}, {way}", size, rows)
 
 
+def divergence(region: TrustRegion, step: Tensor) -> float:
+    """How far a step moves the policy where the region's worlds are, damping left out."""
+    return 0.5 * float(step @ region.fisher(step[None])[0] - region.damping * (step @ step))
+
+
 def summary(name: str, worlds: int, found: list[list[float]]) -> dict[str, Any]:
     """A row of the table: means over steps from so many worlds."""
-    cost, hit, reward, share = torch.tensor(found, dtype=torch.float64).T
+    cost, hit, reward, share, kl = torch.tensor(found, dtype=torch.float64).T
     error, hit_error = (float(x.std() / math.sqrt(len(x))) if len(x) > 1 else math.nan for x in (cost, hit))
     return {
         "estimator": name,
@@ -294,16 +301,18 @@ def summary(name: str, worlds: int, found: list[list[float]]) -> dict[str, Any]:
         "hit_error": round(hit_error, 9),
         "reward": round(float(reward.mean()), 9),
         "share": round(float(share.nanmean()), 3) if name.startswith("mc") and share.isfinite().any() else None,
+        "kl": round(float(kl.mean()), 6),
     }
 
 
 def keep(row: dict[str, Any], table: Path) -> None:
-    """Add a row to a CSV file."""
+    """Add a row to a CSV file, or what of it the file has columns for."""
     begins = not table.exists()
-    if not begins and table.read_text(encoding="utf-8").partition("\n")[0] != ",".join(row):
+    columns = list(row) if begins else table.read_text(encoding="utf-8").partition("\n")[0].split(",")
+    if not set(columns) <= set(row):
         raise SystemExit(f"{table} has other columns than these rows; name a new file")
     with table.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
         if begins:
             writer.writeheader()
         writer.writerow(row)

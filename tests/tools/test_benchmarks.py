@@ -16,6 +16,7 @@ import torch
 
 import sbtrpo
 from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.nets.network import flatten
 from tests.algorithms.samples import make_batch, make_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -78,11 +79,16 @@ def test_packs() -> None:
     assert min(two[f"{part}_ms_per_learner_{how}"] for part in ("update", "solve") for how in ("together", "apart")) > 0
 
 
-def test_ways_from_a_gradient_to_a_step() -> None:
+def estimators_script() -> Any:
     spec = importlib.util.spec_from_file_location("estimators", FOLDER / "estimators.py")
     assert spec is not None
     assert spec.loader is not None
     spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    return module
+
+
+def test_ways_from_a_gradient_to_a_step() -> None:
+    module = estimators_script()
     policy = make_policy()
     batch = dataclasses.replace(make_batch(policy), worlds=10)
     region = TrustRegion(policy, batch, "sum_over_dims", module.SETTINGS.cg_damping)
@@ -94,8 +100,11 @@ def test_ways_from_a_gradient_to_a_step() -> None:
         return float(gradient @ step) / math.sqrt(float(step @ region.fisher(step[None])[0]))
 
     best = worth(steps["natural"], cost)
-    mild, strong, plain = (worth(steps[name], cost) for name in ("damping 0.3", "damping 3", "gradient"))
-    assert best < mild < strong < plain < 0
+    weaker = [worth(steps[name], cost) for name in ("damping 0.3", "damping 3", "damping 30", "gradient")]
+    assert best < weaker[0] < weaker[1] < weaker[2] < weaker[3] < 0
+    step = 0.01 * steps["natural"]
+    moved = region.evaluate(flatten(policy.params) + step).kl
+    assert module.divergence(region, step) == pytest.approx(moved, rel=0.05)
     layer = steps["output layer"]
     size = policy.params[-2].numel() + policy.params[-1].numel()
     assert torch.count_nonzero(layer[:-size]) == 0
@@ -111,6 +120,15 @@ def test_ways_from_a_gradient_to_a_step() -> None:
     assert torch.count_nonzero(step) == 0
 
 
+def test_rows_of_estimators_fit_older_tables(tmp_path: Path) -> None:
+    keep, table = estimators_script().keep, tmp_path / "t.csv"
+    keep({"task": "a", "cost": 1}, table)
+    keep({"task": "b", "cost": 2, "kl": 3}, table)
+    assert table.read_text(encoding="utf-8") == "task,cost\na,1\nb,2\n"
+    with pytest.raises(SystemExit, match="other columns"):
+        keep({"task": "c", "kl": 3}, table)
+
+
 @pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
     config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
@@ -124,6 +142,7 @@ def test_estimators(tmp_path: Path) -> None:
     assert {row["estimator"] for row in ranked} >= {"mc", "mc, linear", "first hit", "critic, lambda 0.9"}
     assert all(row["subsets"] == 2 and row["worlds"] == 2 for row in ranked)
     assert len(table.read_text(encoding="utf-8").splitlines()) == 1 + len(ranked)
+    assert all(0 <= row["kl"] < 1 for row in ranked)
     for kind in ("estimator", "worlds"):
         picture = tmp_path / f"{kind}.png"
         subprocess.run([*script, "--draw", str(picture), "--table", str(table), "--by", kind], check=True)
