@@ -50,6 +50,10 @@ UPDATED = slice(13, 15)
 MEASURES = ("reward", "safety_probability", "safe_reward", "cost")
 RIGHT = 90
 """Degrees: an update that is further from reward's gradient loses reward."""
+MARKS = (2, 5, 10, 20, 50, 100)
+"""Millions of steps after which `by_steps` looks."""
+RECENT = 400_000
+"""Steps that it looks back over."""
 STRETCHES = (0, 4, 12, 20)
 """Millions of steps between which `holding` takes its means."""
 
@@ -276,6 +280,34 @@ def equal_updates(runs: Runs) -> Table:
     return Table("updates", "As many updates", heads, rows)
 
 
+def by_steps(runs: Runs) -> Table:
+    """What runs with more and more worlds an update had after as many steps: over 400,000 of them, or an epoch."""
+    rows = []
+    for task in runs.tasks:
+        found: dict[int, list[Run]] = {}
+        for run in runs.usual:
+            if run.task == task:
+                found.setdefault(int(_setting(runs, task, run.variant, "num_envs")), []).append(run)
+        for worlds, own in sorted(found.items()):
+            cells = [Cell(_after(own, mark * 1_000_000), value=0) for mark in MARKS]
+            rows.append([Cell(task), Cell(f"{worlds:,}", value=0), *cells])
+    return Table("steps", "By steps", ["task", "worlds an update", *(f"{mark} M" for mark in MARKS)], rows)
+
+
+def _after(found: Sequence[Run], steps: int) -> str:
+    """Safe reward and safety probability of the runs that went so far, and how many did where some did not."""
+    ends = []
+    for run in found:
+        taken, epoch = run.column("steps"), run.column("steps")[0]
+        if taken[-1] > steps - epoch and epoch <= steps:
+            last = (steps - max(RECENT, epoch) < taken) & (taken <= steps)
+            ends.append([run.column(name)[last].mean() for name in ("safe_reward", "safety_probability")])
+    if not ends:
+        return ""
+    earned, safe = np.mean(ends, axis=0)
+    return f"{number(earned)} @ {safe:.2f}" + (f" ({len(ends)})" if len(ends) < len(found) else "")
+
+
 def _setting(runs: Runs, task: str, variant: Variant, name: str) -> Any:
     """A setting of a variant's runs on a task: what all of them share, what tells them apart, or the default."""
     return runs.shared[task, variant.algo].get(name, variant.get(name))
@@ -333,6 +365,11 @@ def finished(make: Callable[[Runs], T], runs: Runs) -> T:
     return make(replace(runs, usual=[run for run in runs.usual if run.finished]))
 
 
+def of_any_length(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -> T:
+    """A table or a figure of some tasks, and of all their runs, however long."""
+    return make(replace(runs, usual=[run for run in (*runs.usual, *runs.long) if run.task in tasks], long=[]))
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -348,6 +385,15 @@ FIVE_TIMES = {**NAMES, "SB-TRPO, late hits": "late hits, 100 M steps"}
 LONG = ("published", "large_batches", "growing", "late_hits")
 LONGER = ("late_hits_100m",)
 MANY = ("many_worlds", "button_worlds")
+BUDGET = ("published", "budget", "large_batches")
+TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
+"""Tasks of unlike kind, on which `budget` ran."""
+WORLDS = {
+    "SB-TRPO": "20 worlds, as published", **{
+        f"SB-TRPO, annealed, {worlds:,} worlds, target_kl = {radius}": f"{worlds:,} worlds"
+        for worlds, radius in ((100, 0.02), (400, 0.04), (1600, 0.08), (6400, 0.16))
+    },
+}  # fmt: skip
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("README.md", "best", best),
@@ -360,6 +406,7 @@ BLOCKS = (
     Block("docs/batches.md", "shared", partial(renamed, overall), ("large_batches", "growing", "late_hits")),
     Block("docs/batches.md", "reproduced", partial(finished, partial(renamed, overall)), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
+    Block("docs/batches.md", "steps", partial(by_name, partial(of_any_length, by_steps, tasks=TWO)), BUDGET),
     Block("docs/batches.md", "betas", partial(by_name, frontiers), ("betas",)),
     Block("docs/batches.md", "rare", partial(by_name, frontiers), ("betas_rare",)),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
@@ -373,11 +420,13 @@ BLOCKS = (
     Block("docs/results.md", "asides", partial(asides, task="SafetyPointGoal2-v0"), ("main_2m", "goal_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
+GREW = "By worlds an update: what safe episodes earn, and how many are safe"
 POLISHED = "From policies of 20 million steps, trained on"
 PICTURES = {
     "safety_planes": (partial(finished, safety_planes), LONG),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
+    "budget": (partial(of_any_length, partial(progress, title=GREW, names=WORLDS), tasks=TWO), BUDGET),
     "betas": (beta_frontier, ("betas",)),
     "betas_rare": (beta_frontier, ("betas_rare",)),
     "many_worlds": (partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), ("many_worlds",)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,13 +53,16 @@ def training_curves(runs: Runs, task: str, prefix: str = "") -> Figure:
     return figure
 
 
-def progress(runs: Runs, title: str = "What safe episodes earn, and how many are safe") -> Figure:
+def progress(
+    runs: Runs, title: str = "What safe episodes earn, and how many are safe", names: Mapping[str, str] | None = None
+) -> Figure:
     """Safe reward, and below it the safety probability, of all methods on all tasks over the course of training.
 
     Safety probabilities have one scale, which begins at the last quarter that no curve goes below. Beside SB-TRPO's of
     whatever variant a dotted line has that of the paper's; its safe rewards are another thing (see `paper.PRODUCT`).
+    `names` are other titles than the methods' own.
     """
-    variants = rivals(runs)
+    variants, names = rivals(runs), names or {}
     tasks = [task for task in runs.tasks if any(r.has("safe_reward") for v in variants for r in runs.of(task, v))]
     if not tasks:
         raise Missing("no runs at cost limit 0 with ended episodes")
@@ -73,7 +76,8 @@ def progress(runs: Runs, title: str = "What safe episodes earn, and how many are
         above, below = rows[2 * row][column], rows[2 * row + 1][column]
         for axis, metric in ((above, "safe_reward"), (below, "safety_probability")):
             for variant in variants:
-                _curve(axis, runs.of(task, variant), metric, longest, styles[variant], variant.title)
+                name = names.get(variant.title, variant.title)
+                _curve(axis, runs.of(task, variant), metric, longest, styles[variant], name)
             _, label = steps_axis(axis, longest)
             name = paper.tasks().get(task, task) if axis is above else ""
             y = paper.TITLES[metric] if column == 0 else ""

@@ -184,8 +184,10 @@ def test_a_sheet_has_the_course_of_all_tasks(count: int) -> None:
     first = runs.curve(tasks[0], Variant("cpo"), "safe_reward")
     assert first is not None
     np.testing.assert_allclose(shown[0].lines[1].get_ydata(), first.thinned(figures.POINTS).mean)  # type: ignore[arg-type]
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["SB-TRPO", "CPO", figures.PAPERS]
+    for names in ({}, {"CPO": "other"}):
+        [legend] = figures.progress(runs, names=names).legends
+        expected = ["SB-TRPO", names.get("CPO", "CPO"), figures.PAPERS]
+        assert [text.get_text() for text in legend.get_texts()] == expected
 
 
 @pytest.mark.parametrize(("least", "start"), [(0.1, 0), (0.6, 0.5), (0.75, 0.75), (1.0, 0.75)])
