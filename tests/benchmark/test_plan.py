@@ -70,7 +70,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("late_hits_100m", 8 * 3),
         ("betas", 8 * 3 * (2 + 1)),
         ("polished", 6 + 1),
-        ("budget", 2 + 2 + 1),
+        ("budget", 4 + 2 + 1),
         ("main_2m", 8 * 12 * 2),
         ("cpo_hopper", 2 * 2),
     ],
