@@ -57,7 +57,7 @@ def pack_key(config: TrainConfig) -> tuple[Any, ...] | None:
         config.hidden, config.activation, config.normalise_observations, statistics, config.constraints, config.faulted
     )  # fmt: skip
     shape = config.num_envs, config.steps_per_epoch, config.epoch_growth, config.grow_by, config.total_steps
-    return config.task_entry.identity, *shape, *of_the_process, *alike
+    return config.task_entry.identity, config.end_at_violation, *shape, *of_the_process, *alike
 
 
 class Share:
@@ -117,7 +117,10 @@ class SharedPool:
         alike = len({pack_key(trainer.config) for trainer in trainers}) == len({type(pool) for pool in pools}) == 1
         if not alike or not isinstance(pools[0], Pool):
             raise ValueError("learners share a pool only on one task and device, alike in num_envs, steps and threads")
-        self.pool = make_pool(config.task, len(pools) * self._count, 0, config.engine, config.threads)
+        self.pool = make_pool(
+            config.task, len(pools) * self._count, 0, config.engine, config.threads,
+            end_at_violation=config.end_at_violation,
+        )  # fmt: skip
         self.pool.reset()
         states = [pool.state_dict() for pool in pools]
         self._small = shapes(states[0])

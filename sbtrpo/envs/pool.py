@@ -64,6 +64,7 @@ class Pool:
         threads: int = 0,
         layout_rng: LayoutRng = "fast",
         sleep: bool = True,
+        end_at_violation: bool = False,
     ) -> None:
         self.spec = get_spec(task)
         _check_count("num_worlds", num_worlds, least=1)
@@ -77,6 +78,7 @@ class Pool:
         xp = self._xp = self.physics.xp
         device = self.physics.device
         marked = device is not None
+        self._end_at_violation = end_at_violation
         self.everyone: Who = xp.ones(num_worlds, dtype=xp.bool, device=device) if marked else np.arange(num_worlds)
 
         size = self.task.observation_size
@@ -136,6 +138,8 @@ class Pool:
         self._longest += 1
         fault = none_of(outcome.goal_met) if failed is None else failed
         terminated = none_of(fault) if outcome.terminated is None else outcome.terminated
+        if self._end_at_violation:
+            terminated = terminated | (earned[1] > 0)
         truncated = copy(fault)
         if time_is_up := self.physics.device is not None or self._longest >= self.spec.episode_length:
             truncated |= self._steps >= self.spec.episode_length
@@ -143,7 +147,7 @@ class Pool:
         info["goal_met"] = outcome.goal_met
         info["fault"] = fault
         info |= outcome.extra
-        may_end = time_is_up or failed is not None or outcome.terminated is not None
+        may_end = time_is_up or failed is not None or outcome.terminated is not None or self._end_at_violation
         if may_end and any_true(ended := terminated | truncated):
             obs = self._end(ended, obs, info)
         self._show(obs)
@@ -272,6 +276,7 @@ def make_pool(
     sleep: bool = True,
     timeout: float = TIMEOUT,
     stopping: Callable[[], bool] = lambda: False,
+    end_at_violation: bool = False,
 ) -> Pool:
     """A pool of worlds.
 
@@ -289,6 +294,7 @@ def make_pool(
         sleep: whether resting bodies leave the solver until something touches them.
         timeout: seconds after which a process of an environment of your own counts as hung, and is replaced.
         stopping: whether somebody wants to stop; asked while such a process does not answer.
+        end_at_violation: whether an episode is over, as `terminated`, with its first step that costs anything.
 
     >>> import numpy as np
     >>> pool = make_pool("SafetyPointGoal2-v0", num_worlds=4, seed=0)
@@ -301,15 +307,17 @@ def make_pool(
     if isinstance(task, str) and is_foreign(task):
         from sbtrpo.envs.foreign.pool import make_env_pool
 
-        pool = make_env_pool(task, num_worlds, seed, threads, timeout=timeout, stopping=stopping)
+        pool = make_env_pool(
+            task, num_worlds, seed, threads, timeout=timeout, stopping=stopping, end_at_violation=end_at_violation
+        )
         return cast("Pool", pool)  # it has the same interface
     if engine != "cpu":
         from sbtrpo.envs.gpu import GpuPool  # needs optional packages
 
         try:
             with within_memory(num_worlds):
-                return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep)
+                return GpuPool(task, num_worlds, seed, engine, threads, layout_rng, sleep, end_at_violation)
         except NotImplementedError as error:
             what = sentence(error).rstrip(".")
             raise NoEngine(f"MuJoCo Warp cannot simulate {get_spec(task).id} ({what}); use engine=cpu") from error
-    return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep)
+    return Pool(task, num_worlds, seed, engine, threads, layout_rng, sleep, end_at_violation)

@@ -57,7 +57,10 @@ def contents(run: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
-@pytest.mark.parametrize("configs", [TOY, GOAL], ids=["toy", "goal"])
+ENDING = [toy(seed=seed, end_at_violation=True) for seed in (0, 1000)]
+
+
+@pytest.mark.parametrize("configs", [TOY, GOAL, ENDING], ids=["toy", "goal", "ending"])
 def test_a_pack_gives_the_numbers_of_separate_runs(configs: list[TrainConfig], tmp_path: Path) -> None:
     alone, packed = separately(tmp_path, configs), folders(tmp_path, configs)
     assert train_pack(packed) == []
@@ -224,6 +227,7 @@ def test_only_alike_runs_share_a_pool() -> None:
     assert pack_key(toy(seed=0)) == pack_key(toy(seed=1, algo="cpo"))
     assert pack_key(toy()) == pack_key(toy(checkpoint_every=3))
     assert pack_key(toy()) != pack_key(toy(num_envs=4))
+    assert pack_key(toy()) != pack_key(toy(end_at_violation=True))
     assert pack_key(toy(task="package:Env-v0")) is None
     with pytest.raises(ValueError, match="share a pool only on one task"):
         SharedPool([Trainer(toy()), Trainer(toy(num_envs=4))])

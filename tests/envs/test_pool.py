@@ -139,6 +139,30 @@ def test_worlds_that_end_apart_are_reported_apart() -> None:
     assert ended_alone > 0
 
 
+@pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyHopperVelocity-v1", TOY])
+def test_an_episode_may_end_with_its_first_violation(task: str) -> None:
+    ending, usual = (sbtrpo.make_pool(task, num_worlds=6, seed=0, end_at_violation=end) for end in (True, False))
+    for pool in (ending, usual):
+        pool.reset()
+    untouched, ends = np.ones(6, bool), np.zeros(6, int)
+    for action in actions(usual, 700, seed=1):
+        action[:, 0] = 1.0
+        _, reward, cost, terminated, truncated, info = ending.step(action)
+        expected = usual.step(action)
+        for ours, theirs in zip((reward, cost), expected[1:3], strict=True):
+            np.testing.assert_array_equal(ours[untouched], theirs[untouched])  # up to there it is the same episode
+        np.testing.assert_array_equal(terminated[untouched], (expected[3] | (expected[2] > 0))[untouched])
+        assert (terminated >= (cost > 0)).all()
+        assert not (terminated & truncated & (cost == 0)).any()
+        if "episode" in info:
+            ended = info["_episode"]
+            np.testing.assert_array_equal(ended, terminated | truncated)
+            np.testing.assert_array_equal(info["episode"]["cost"][ended], cost[ended])
+            ends += ended
+        untouched &= ~(terminated | truncated)
+    assert ends.max() > 1
+
+
 @pytest.mark.parametrize("task", ["SafetyPointGoal2-v0", "SafetyPointButton2-v0", "SafetyHopperVelocity-v1"])
 def test_returned_arrays_belong_to_the_caller(task: str) -> None:
     """Those in `info` too, also in steps that end an episode."""

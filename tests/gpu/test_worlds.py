@@ -11,7 +11,7 @@ import torch
 
 import sbtrpo
 from sbtrpo.envs.registry import get_spec
-from tests.gpu.engines import DEVICE, HOPPER, LIGHT, numbers, pool_of, tensor
+from tests.gpu.engines import DEVICE, ENGINE, HOPPER, LIGHT, numbers, pool_of, tensor
 
 STANDING = [pytest.param(f"Safety{name}2-v0", marks=pytest.mark.slow) for name in ("PointGoal", "CarPush")]
 """Tasks in which something stands on the floor."""
@@ -121,6 +121,21 @@ def test_a_state_of_the_cpu_engine_continues_on_a_device_to_the_end_of_its_episo
         if ended.any():
             for name, values in expected[5]["episode"].items():
                 np.testing.assert_allclose(mine[5]["episode"][name][ended], values[ended], rtol=0, atol=1e-2)
+
+
+def test_episodes_that_end_with_a_violation_are_those_of_the_cpu_engine() -> None:
+    slow = replace(get_spec(HOPPER), threshold=0.05)  # which a fall forwards exceeds
+    theirs, ours = (sbtrpo.make_pool(slow, 4, 7, engine=name, end_at_violation=True) for name in ("cpu", ENGINE))
+    theirs.reset()
+    ours.reset()
+    violated = 0
+    for action in actions(theirs, 12, 3):
+        mine, expected = numbers(ours.step(tensor(action))), theirs.step(action)
+        for k in (2, 3, 4):
+            np.testing.assert_array_equal(mine[k], expected[k])
+        assert (mine[3] >= (mine[2] > 0)).all()
+        violated += int(mine[2].sum())
+    assert violated > 0
 
 
 @pytest.mark.parametrize("kind", ["qpos", "qvel"])

@@ -101,13 +101,14 @@ class EnvPool:
         episode_length: int | None = None,
         timeout: float = TIMEOUT,
         stopping: Callable[[], bool] = lambda: False,
+        end_at_violation: bool = False,
     ) -> None:
         for name, value, least in (("num_worlds", num_worlds, 1), ("seed", seed, 0), ("threads", threads, 0)):
             if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         self.num_worlds = n = int(num_worlds)
         self._seed = int(seed)
-        self.timeout = float(timeout)
+        self.timeout, self._end_at_violation = float(timeout), end_at_violation
         self.stopping = stopping
         """Whether somebody wants to stop; asked while a world does not answer."""
         self._workers: list[Worker] = []
@@ -188,6 +189,8 @@ class EnvPool:
         self._steps += 1
         self._obs = obs.copy()
         done = terminated.astype(np.bool_)
+        if self._end_at_violation:
+            done |= cost > 0
         cut = truncated.astype(np.bool_) | fault | (self._steps >= self.spec.episode_length)
         info: Info = dict(zip(names, components.T.copy(), strict=True))
         info |= {"goal_met": goal_met.astype(np.bool_), "fault": fault}
@@ -361,6 +364,7 @@ def make_env_pool(
     episode_length: int | None = None,
     timeout: float = TIMEOUT,
     stopping: Callable[[], bool] = lambda: False,
+    end_at_violation: bool = False,
 ) -> EnvPool:
     """A pool of worlds of a foreign environment.
 
@@ -373,5 +377,6 @@ def make_env_pool(
         episode_length: the time limit, if not the one that the environment was registered with.
         timeout: seconds after which a process that does not answer is replaced.
         stopping: whether somebody wants to stop; asked while a process does not answer.
+        end_at_violation: whether an episode is over with its first step that costs anything.
     """
-    return EnvPool(task, num_worlds, seed, threads, episode_length, timeout, stopping)
+    return EnvPool(task, num_worlds, seed, threads, episode_length, timeout, stopping, end_at_violation)

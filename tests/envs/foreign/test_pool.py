@@ -94,6 +94,18 @@ def test_worlds_do_what_the_environment_does_by_itself(task: str) -> None:
         assert episode >= 2
 
 
+def test_an_episode_may_end_with_its_first_violation() -> None:
+    steps = np.ones((40, 4, 1))
+    with pool_of(WALK, seed=5, end_at_violation=True) as pool:
+        pool.reset()
+        given = play(pool, steps)
+    costs, ends = (np.stack([result[k] for result in given]) for k in (2, 3))
+    np.testing.assert_array_equal(ends, costs > 0)
+    assert ends.any(axis=0).all()
+    lengths = np.concatenate([info["episode"]["length"][info["_episode"]] for *_, info in given if "episode" in info])
+    assert (lengths < LENGTH).any()
+
+
 def test_it_has_the_interface_of_a_pool() -> None:
     with pool_of(WALK) as pool:
         assert (pool.num_worlds, pool.spec.id, pool.spec.episode_length) == (4, WALK, LENGTH)
