@@ -29,6 +29,11 @@ output layer alone, along the gradient itself, or, from half of the worlds, only
 
     python benchmarks/estimators.py RUN --worlds 12800 --engine gpu --subsets 100 400 1600 --only '^mc$|^first hit$' \\
       --ways natural 'damping 0.3' 'damping 3' 'output layer' gradient half 'half, accepted' --table results/ways.csv
+
+What critics of state and action make of the samples of earlier policies, those of the run's checkpoints --past:
+
+    python benchmarks/estimators.py RUN --worlds 2400 --past 3 6 9 12 15 --past-worlds 400 --subsets 100 \\
+      --only '^mc$|^first hit$|^episode|^Q' --table results/off_policy.csv
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +72,10 @@ DECAYS = (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
 """Lambdas of the critics' advantages."""
 ACTIONS = 8
 """Over so many of the policy's the mean of a learnt advantage is taken."""
+HEADS = 5
+"""Critics of state and action."""
+FEW_STEPS = 10
+"""Of a return before such a critic has its say."""
 SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
 
 
@@ -97,6 +107,15 @@ def first_hit(rollout: Rollout, gamma: float) -> Tensor:
     return returns_to_go(x[1], over[1], gamma)
 
 
+def episode_hit(rollout: Rollout, gamma: float) -> Tensor:
+    """The same until the episode's first cost; 0 after it, when nothing that follows can make the episode safe."""
+    hit, over = rollout.cost > 0, ended(rollout)
+    begins = torch.cat([torch.ones_like(over[:1]), over[:-1]])
+    so_far = hit.long().cumsum(dim=0) - hit.long()  # before each step, over all episodes
+    at_begin = torch.where(begins, so_far, 0).cummax(dim=0).values
+    return torch.where(so_far > at_begin, 0.0, first_hit(rollout, gamma))
+
+
 ESTIMATORS: dict[str, Estimator] = {
     "mc": to_go_of_cost,
     "mc, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, gamma), r),
@@ -105,6 +124,9 @@ ESTIMATORS: dict[str, Estimator] = {
     "gamma 0.95, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, 0.95), r),
     "first hit": first_hit,
     "first hit, linear": lambda r, gamma: less_baseline(first_hit(r, gamma), r),
+    "episode's first hit": episode_hit,
+    "episode's first hit, linear": lambda r, gamma: less_baseline(episode_hit(r, gamma), r),
+    "episode's first hit, 0.999, linear": lambda r, gamma: less_baseline(episode_hit(r, 0.999), r),
     "first hit, 0.995, linear": lambda r, gamma: less_baseline(first_hit(r, 0.995), r),
     "log": lambda r, gamma: torch.log1p(to_go(r.cost, r, gamma)),
     "log, linear": lambda r, gamma: less_baseline(torch.log1p(to_go(r.cost, r, gamma)), r),
@@ -157,6 +179,76 @@ def learn_advantage(past: Rollout, estimate: Tensor, updates: int, policy: Polic
         return own - torch.stack(rest).mean(dim=0)
 
     return learnt
+
+
+class ActionCritics:
+    """Critics of state and action, Q(s, a): each discounts the next hit, from samples of earlier policies.
+
+    Targets are returns of a few steps and, where these pass without a hit, what slowly following copies say of the
+    state after them and of an action of the policy there. Every critic has minibatches of its own.
+    """
+
+    def __init__(self, past: Sequence[Rollout], policy: Policy, gamma: float, updates: int) -> None:
+        self.policy, device = policy, policy.log_std.device
+        sizes = [past[0].obs.shape[-1] + 1 + past[0].action.shape[-1], 128, 128, 1]
+        self._weights = [
+            torch.empty(HEADS, a + 1, b, device=device).uniform_(-1, 1).div_(math.sqrt(a)).requires_grad_()
+            for a, b in itertools.pairwise(sizes)
+        ]
+        follower = [weight.detach().clone() for weight in self._weights]
+        samples = [_few_steps(rollout, gamma) for rollout in past]
+        seen, action, gains, after, goes_on = (torch.cat(parts) for parts in zip(*samples, strict=True))
+        optimiser = torch.optim.Adam(self._weights, lr=1e-3)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
+        for _ in range(updates):
+            some = torch.randint(len(seen), (HEADS, 4_096), device=device)
+            with torch.no_grad():
+                then = self._value(follower, after[some], self._act(after[some]))
+                target = gains[some] + gamma**FEW_STEPS * goes_on[some] * then.clamp(0, 1)
+            with torch.enable_grad():
+                loss = (self._value(self._weights, seen[some], action[some]) - target).square().mean(dim=1).sum()
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+            schedule.step()
+            for slow, fast in zip(follower, self._weights, strict=True):
+                slow.lerp_(fast.detach(), 0.01)
+
+    def _act(self, seen: Tensor) -> Tensor:
+        mean = self.policy.mean(seen[..., :-1])
+        return mean + self.policy.log_std.exp() * torch.randn_like(mean)
+
+    def _value(self, weights: Sequence[Tensor], seen: Tensor, action: Tensor) -> Tensor:
+        """(K, n) of each critic, from inputs (K, n, ...)."""
+        x = torch.cat([seen, action], -1)
+        for layer, weight in enumerate(weights):
+            x = torch.tanh(x) if layer else x
+            x = torch.baddbmm(weight[:, -1:], x, weight[:, :-1])
+        return x[..., 0]
+
+    def advantage(self, rollout: Rollout, pessimism: float) -> Tensor:
+        """Q(s, a) less its mean over actions of the policy, Q being so many deviations above the critics' mean."""
+        seen = _seen(rollout)
+        flat = seen.flatten(0, 1).expand(HEADS, -1, -1)
+
+        def q(action: Tensor) -> Tensor:
+            values = self._value(self._weights, flat, action.float().flatten(0, 1).expand(HEADS, -1, -1))
+            return (values.mean(dim=0) + pessimism * values.std(dim=0)).view(seen.shape[:2]).double()
+
+        return q(rollout.action) - torch.stack([q(self._act(seen)) for _ in range(ACTIONS)]).mean(dim=0)
+
+
+def _few_steps(rollout: Rollout, gamma: float) -> tuple[Tensor, ...]:
+    """Samples whose next few steps are known: state, action, what these bring, the state after, whether it counts."""
+    x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit=True)
+    known = len(rollout.obs) - FEW_STEPS
+    gains, goes_on = torch.zeros_like(x[1, :known]), torch.ones_like(x[1, :known])
+    for k in range(FEW_STEPS):
+        gains += gamma**k * goes_on * x[1, k : known + k]
+        goes_on *= ~over[1, k : known + k]
+    seen = _seen(rollout)
+    parts = seen[:known], rollout.action[:known].float(), gains.float(), seen[FEW_STEPS:], goes_on.float()
+    return tuple(part.flatten(0, 1) for part in parts)
 
 
 def _seen(rollout: Rollout) -> Tensor:
@@ -225,6 +317,14 @@ KINDS: dict[str, tuple[Estimator, bool]] = {"critic": (to_go_of_cost, False), "f
 """Of critics: what they learn, and whether it is of first hits."""
 
 
+OFF_POLICY = {"Q, off policy": 0.0, "Q, off policy, pessimistic": 1.0}
+"""Estimators by critics of state and action, and how many of their deviations count as cost."""
+
+
+def _by_action(critics: ActionCritics, pessimism: float, rollout: Rollout, gamma: float) -> Tensor:
+    return critics.advantage(rollout, pessimism)
+
+
 def names_of(kind: str) -> list[str]:
     """The estimators with such a critic."""
     return [*(f"{kind}, lambda {decay}" for decay in DECAYS), f"{kind}, learnt"]
@@ -240,7 +340,7 @@ def makers_of(args: Any) -> int:
     return int(args.worlds // (4 if learnt_kinds(args.only) else 2))
 
 
-def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, Any]]:
+def judge(trainer: Trainer, rollout: Rollout, past: Sequence[Rollout], args: Any) -> Iterator[dict[str, Any]]:
     """The rows of the table."""
     gamma, count = trainer.config.gamma, rollout.obs.shape[1]
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0)).to(rollout.obs.device)
@@ -255,6 +355,10 @@ def judge(trainer: Trainer, rollout: Rollout, args: Any) -> Iterator[dict[str, A
             estimators[name] = learn_advantage(known, advantage, args.updates, trainer.policy)
         explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
         yield {f"explained by {kind}": round(float(explained), 3)}
+    if past:
+        critics = ActionCritics(past, trainer.policy, gamma, args.updates)
+        for name, pessimism in OFF_POLICY.items():
+            estimators[name] = partial(_by_action, critics, pessimism)
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]
     fair.append(less_baseline(first_hit(others, gamma), others))
     region = region_of(trainer, others, torch.stack(fair))
@@ -394,24 +498,44 @@ def draw_sizes(table: Path, picture: Path) -> None:
 PICTURES = {"estimator": draw, "worlds": draw_sizes}
 
 
-def rank(args: Any) -> None:
-    """Play, judge, print."""
-    which = int(args.which) if args.which.isdigit() else args.which
+def played(args: Any, which: Any, worlds: int, seed: int) -> tuple[Trainer, Rollout]:
+    """What the policy of a checkpoint gives in so many worlds."""
     config = read_config(args.run / "config.toml").replace(
-        num_envs=args.worlds, steps_per_epoch=args.worlds * args.steps, total_steps=args.worlds * args.steps,
-        engine=args.engine, device="auto", seed=args.seed,
+        num_envs=worlds, steps_per_epoch=worlds * args.steps, total_steps=worlds * args.steps,
+        engine=args.engine, device="auto", seed=seed,
     )  # fmt: skip
     trainer = Trainer(config)
     trainer.policy.load_state_dict(load_policy(args.run, which).state_dict())
     with torch.no_grad():
-        rollout = trainer.collector.collect(args.steps)
+        return trainer, trainer.collector.collect(args.steps)
+
+
+def seen_by(policy: Policy, rollout: Rollout, acted: Policy) -> Rollout:
+    """A rollout of another policy, its observations as this policy sees them."""
+    mine, theirs = (
+        [torch.as_tensor(x, device=rollout.obs.device) for x in (one.mean, (one.var + one.EPSILON) ** 0.5)]
+        for one in (policy.normaliser, acted.normaliser)
+    )
+    raw = rollout.obs.double() * theirs[1] + theirs[0]
+    return replace(rollout, obs=((raw - mine[0]) / mine[1]).to(rollout.obs.dtype))
+
+
+def rank(args: Any) -> None:
+    """Play, judge, print."""
+    which = int(args.which) if args.which.isdigit() else args.which
+    trainer, rollout = played(args, which, args.worlds, args.seed)
+    config, past = trainer.config, list[Rollout]()
+    for k, epoch in enumerate(args.past):
+        other, theirs = played(args, epoch, args.past_worlds, args.seed + 1 + k)
+        past.append(seen_by(trainer.policy, theirs, other.policy))
+    with torch.no_grad():
         costs = rollout.episodes.get("cost", np.zeros(0))
         returns = rollout.episodes.get("return", costs)
         about = {
             "task": config.task, "episodes": len(costs), "reward": round(float(returns.mean()), 3),
             "cost": round(float(costs.mean()), 3), "safety_probability": round(float((costs == 0).mean()), 3),
         }  # fmt: skip
-        for row in itertools.chain([about], judge(trainer, rollout, args)):
+        for row in itertools.chain([about], judge(trainer, rollout, past, args)):
             if args.table and "estimator" in row:
                 keep({"task": config.task, **row}, args.table)
             print(json.dumps(row) if args.json else "  ".join(f"{k} {v}" for k, v in row.items()), flush=True)
@@ -424,6 +548,8 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=1600)
     parser.add_argument("--steps", type=int, default=1000, help="of each world")
     parser.add_argument("--engine", default="auto")
+    parser.add_argument("--past", type=int, nargs="*", default=[], help="checkpoints whose samples teach Q")
+    parser.add_argument("--past-worlds", type=int, default=400, help="of each of them")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--subsets", type=int, nargs="+", default=[20, 100, 400], help="worlds that make a step")
     parser.add_argument("--repeats", type=int, default=16, help="steps of a kind, at most")
@@ -442,7 +568,7 @@ def main() -> None:
         parser.error("name a run, or a --table to --draw")
     elif not (args.run / "config.toml").is_file():
         parser.error(f"{args.run} is not the folder of a run: it holds no config.toml")
-    elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, *map(names_of, KINDS))):
+    elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, OFF_POLICY, *map(names_of, KINDS))):
         parser.error(f"no estimator has a name like {args.only}")
     elif max(args.subsets) > makers_of(args):
         parser.error(f"of {args.worlds} worlds {makers_of(args)} make steps: more --worlds, or smaller --subsets")

@@ -16,7 +16,10 @@ import torch
 
 import sbtrpo
 from sbtrpo.algorithms.trust_region import TrustRegion
+from sbtrpo.learning.rollout import Rollout
+from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.network import flatten
+from sbtrpo.nets.policy import Policy
 from tests.algorithms.samples import make_batch, make_policy
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -129,9 +132,52 @@ def test_rows_of_estimators_fit_older_tables(tmp_path: Path) -> None:
         keep({"task": "c", "kl": 3}, table)
 
 
+def rollout_of(costs: list[float], ended: list[int]) -> Rollout:
+    """Of one world, whose episodes end at these steps."""
+    steps = len(costs)
+    over = torch.zeros(steps, 1, dtype=torch.bool)
+    over[ended] = True
+    column, none = torch.zeros(steps, 1), torch.zeros(0, 1)
+    signals = torch.stack([column, torch.tensor(costs)[:, None]])
+    nothing = column[..., None]
+    return Rollout(nothing, nothing, column, signals, over & False, over, column, none, none, none)
+
+
+def test_the_first_hit_of_an_episode_is_its_only_one() -> None:
+    module = estimators_script()
+    rollout = rollout_of([0.0, 5.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0], [4, 8])
+    assert module.first_hit(rollout, 0.5)[:, 0].tolist() == [0.5, 1, 0.5, 1, 0, 0.5, 1, 1, 0]
+    assert module.episode_hit(rollout, 0.5)[:, 0].tolist() == [0.5, 1, 0, 0, 0, 0.5, 1, 0, 0]
+
+
+def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies() -> None:
+    """In the corridor it is to go up, near the strip more than far from it."""
+    module, gamma, task = estimators_script(), 0.9, "ToyCorridor-v0"
+    torch.manual_seed(0)
+    config = sbtrpo.TrainConfig(task=task, num_envs=64, steps_per_epoch=6400, total_steps=6400, threads=1)
+    ours, theirs = (Trainer(config.replace(seed=seed)) for seed in (0, 1))
+    with torch.no_grad():
+        rollout, earlier = ours.collector.collect(50), theirs.collector.collect(150)
+        seen = module.seen_by(ours.policy, earlier, theirs.policy)
+
+        def height(rollout: Rollout, policy: Policy) -> Any:
+            mean, var = policy.normaliser.mean[1], policy.normaliser.var[1]
+            return rollout.obs[..., 1].double() * var**0.5 + mean
+
+        torch.testing.assert_close(height(seen, ours.policy), height(earlier, theirs.policy), rtol=0, atol=1e-5)
+    critics = module.ActionCritics([seen], ours.policy, gamma, updates=400)
+    with torch.no_grad():
+        y, up = height(rollout, ours.policy), rollout.action[..., 1] - ours.policy.mean(rollout.obs)[..., 1]
+        for pessimism in (0.0, 1.0):
+            estimate = critics.advantage(rollout, pessimism)
+            near, far = (torch.stack([estimate[at], up.double()[at]]) for at in ((y - 0.4).abs() < 0.1, y < -0.5))
+            assert float(torch.corrcoef(near)[0, 1]) > 0.3
+            assert float(near[0].std()) > 1.5 * float(far[0].std())
+
+
 @pytest.mark.slow
 def test_estimators(tmp_path: Path) -> None:
-    config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
+    module, config = estimators_script(), sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
     run, table = sbtrpo.train(config, tmp_path / "run", quiet=True), tmp_path / "t.csv"
     script = [sys.executable, str(FOLDER / "estimators.py")]
     sizes = ["--worlds", "16", "--steps", "30", "--subsets", "2", "--repeats", "2", "--updates", "2"]
@@ -158,3 +204,7 @@ def test_estimators(tmp_path: Path) -> None:
     )
     _, *rows = map(json.loads, child.stdout.splitlines())
     assert [row["estimator"] for row in rows] == ["mc", *(f"mc, {way}" for way in ways[1:])]
+    words = ["--only", "^mc$|^Q", "--json", "--past", "1", "1", "--past-worlds", "3"]
+    child = subprocess.run([*command[:3], *sizes, *words], capture_output=True, text=True, check=True)
+    _, *rows = map(json.loads, child.stdout.splitlines())
+    assert [row["estimator"] for row in rows] == ["mc", *module.OFF_POLICY]
