@@ -207,16 +207,17 @@ def test_wrong_shapes_are_named() -> None:
 # ---- the README --------------------------------------------------------------------------------------------------
 
 
-def test_examples_of_the_readme_run(
+def test_examples_of_the_readme_and_of_the_page_on_runs(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (Path(__file__).parents[2] / "README.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    names: dict[str, object] = {}
-    for block in blocks:  # each goes on from those before it, its assertions included
-        exec(block, names)
-    assert len(blocks) == 5
+    for page, count in (("README.md", 3), ("docs/runs.md", 1)):
+        text = (Path(__file__).parents[2] / page).read_text()
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        names: dict[str, object] = {}
+        for block in blocks:  # each goes on from those before it, its assertions included
+            exec(block, names)
+        assert len(blocks) == count
     assert "share of safe episodes: 0." in capsys.readouterr().out
 
 
