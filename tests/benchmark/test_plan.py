@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -73,12 +74,19 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("budget", 4 + 2 + 1),
         ("main_2m", 8 * 12 * 2),
         ("cpo_hopper", 2 * 2),
+        ("ending", 2 * 2 * 2),
     ],
 )
 def test_the_plans_have_their_runs(name: str, count: int) -> None:
     runs = Plan.from_file(PLANS / f"{name}.toml").runs()
     assert len(runs) == count
     assert len({run_path("runs", run) for run in runs}) == count
+
+
+def test_the_page_on_benchmarks_lists_all_plans_with_their_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "benchmark.md").read_text("utf-8")
+    told = {name: int(count) for name, count in re.findall(r"^\| `(\w+)` \| (\d+) \|", page, re.MULTILINE)}
+    assert told == {path.stem: len(Plan.from_file(path).runs()) for path in PLANS.glob("*.toml")}
 
 
 def test_a_plan_of_this_package_has_a_name_and_a_file_of_that_name_comes_first(
