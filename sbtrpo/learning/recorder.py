@@ -10,7 +10,7 @@ from sbtrpo.envs.faults import alarm
 from sbtrpo.learning.callbacks import Callback, Run
 from sbtrpo.runs.checkpoint import CheckpointStore
 from sbtrpo.runs.folder import RunFolder
-from sbtrpo.runs.judgement import merit, misleading
+from sbtrpo.runs.judgement import CUT_SHORT, merit, misleading
 
 if TYPE_CHECKING:
     from sbtrpo.learning.trainer import Epoch, Trainer
@@ -83,7 +83,8 @@ class Recorder:
     def warnings(self) -> list[str]:
         """What a reader of the last epoch's numbers should know."""
         metrics = [self._row.get(name, math.nan) for name in ("reward", "safety_probability", "safe_reward")]
-        return list(filter(None, [misleading(*metrics)]))
+        cut_short = CUT_SHORT if self.trainer.config.end_at_violation else ""
+        return list(filter(None, [misleading(*metrics), cut_short]))
 
     def alarm(self) -> str:
         """What to say of the run's faulted episodes; empty where they are few."""

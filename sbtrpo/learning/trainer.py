@@ -125,7 +125,12 @@ class Trainer:
     def _pool(self, worlds: int) -> Pool:
         config = self.config
         return make_pool(
-            config.task, worlds, self._worlds_seed, config.engine, config.threads, timeout=config.env_timeout,
+            config.task,
+            worlds,
+            self._worlds_seed,
+            config.engine,
+            config.threads,
+            timeout=config.env_timeout,
             end_at_violation=config.end_at_violation,
         )
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.columns import FRESH, HOLDS, constraint_metrics, constraint_names
+from sbtrpo.config.run import Faulted
 from sbtrpo.envs.faults import alarm
 from sbtrpo.errors import sentence
 from sbtrpo.report import paper
@@ -39,7 +40,7 @@ from sbtrpo.report.variants import (
     stands_out,
 )
 from sbtrpo.runs.curves import CLOSING_STEPS, SMOOTHING, trailing_mean
-from sbtrpo.runs.judgement import misleading
+from sbtrpo.runs.judgement import CUT_SHORT, misleading
 
 Floats = NDArray[np.float64]
 Table: TypeAlias = "pyarrow.Table | Mapping[str, Any]"
@@ -149,6 +150,10 @@ class Runs:
         """In the paper's order, then the catalogue's."""
         return sorted({run.variant for run in self.usual}, key=Variant.order)
 
+    def setting(self, task: str, variant: Variant, name: str) -> Any:
+        """A setting of a variant's runs that is not the default; None where it is."""
+        return {**self.shared.get((task, variant.algo), {}), **dict(variant.settings)}.get(name)
+
     @functools.cached_property
     def alarms(self) -> list[str]:
         """What to say, loudly, of methods many of whose episodes a fault has cut."""
@@ -158,8 +163,8 @@ class Runs:
             faulted, episodes = (
                 sum(np.nansum(run.column(name)) for run in runs) for name in ("faulted_episodes", "episodes")
             )
-            settings = {**self.shared.get((task, variant.algo), {}), **dict(variant.settings)}
-            if sentence := alarm(faulted, episodes, "apart" if settings.get("faulted") == "apart" else "unsafe"):
+            counted: Faulted = "apart" if self.setting(task, variant, "faulted") == "apart" else "unsafe"
+            if sentence := alarm(faulted, episodes, counted):
                 sentences.append(f"{variant.title} on {task}: {sentence}")
         return sentences
 
@@ -245,7 +250,11 @@ class Runs:
 
     def warnings(self) -> list[str]:
         """What a reader must know to judge the numbers."""
-        return [f"{', '.join(tasks)}: {words}" for words, tasks in self.misleading.items()]
+        found = {words: list(tasks) for words, tasks in self.misleading.items()}
+        for task, variant in itertools.product(self.tasks, self.variants):
+            if self.of(task, variant) and self.setting(task, variant, "end_at_violation"):
+                found.setdefault(CUT_SHORT, []).append(f"{variant.title} on {task}")
+        return [f"{', '.join(places)}: {words}" for words, places in found.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:
         """The mean over seeds of the trailing means over `window` epochs, or the 400,000 steps of longer ones.

@@ -202,6 +202,8 @@ def phrase(name: str, value: Any) -> str:
         return _CONSTRAINTS.get(value, f"constraint{several} {', '.join(value)}")
     if name == VERSION:
         return f"{'version' if '@' in value else 'of'} {short_version(value)}"
+    if name == "end_at_violation" and value is True:
+        return "episodes end at violations"
     if name == "num_envs" and isinstance(value, int | float):
         return f"{value:,.9g} world{'s' * (value != 1)}"
     if isinstance(value, tuple):

@@ -25,6 +25,11 @@ NONE_SAFE = (
     " the safety probability first"
 )
 """What to tell a user of such results."""
+CUT_SHORT = (
+    "training episodes end with their first violation, so these rates are of shorter episodes; `sbtrpo evaluate` plays"
+    " them to the end"
+)
+"""And of runs with `end_at_violation`."""
 
 Merit = tuple[float, float, float]
 """Results in the order of their merits are in the order from the worst to the best."""

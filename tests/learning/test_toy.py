@@ -55,12 +55,15 @@ def test_both_critics_learn_to_be_fast_and_safe(seed: int) -> None:
     assert epochs_to_learn(seed, 150, advantage="gae", fidelity="corrected", gamma=0.9) is not None
 
 
-def test_a_policy_learns_from_episodes_that_end_with_their_first_violation(tmp_path: Path) -> None:
+def test_a_policy_learns_from_episodes_that_end_with_their_first_violation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Training's own rates are then of shorter episodes; evaluations play them to their end."""
     config = TrainConfig(
         task="ToyCorridor-v0", num_envs=20, steps_per_epoch=1000, total_steps=40_000, threads=1, end_at_violation=True
     )
-    run = sbtrpo.train(config, tmp_path / "run", quiet=True)
+    run = sbtrpo.train(config, tmp_path / "run")
+    assert "these rates are of shorter episodes" in " ".join(capsys.readouterr().out.split())
     episodes = pyarrow.parquet.read_table(run / "episodes.parquet").to_pydict()
     assert set(episodes["cost"]) == {0.0, 1.0}
     assert all((length < 50) <= (cost == 1) for length, cost in zip(episodes["length"], episodes["cost"], strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow
 import pytest
@@ -70,6 +72,14 @@ def test_settings_that_all_runs_of_a_method_share_are_noted_and_make_no_variant(
         samples.table([samples.run(GOAL, "cpo", 0, target_kl=0.02), samples.run(GOAL, "cpo", 0, target_kl=0.01)])
     )
     assert [variant.title for variant in mixed.variants] == ["CPO", "CPO, target_kl = 0.02"]
+
+
+@pytest.mark.parametrize("beside", [[], [samples.run(GOAL, "sb-trpo"), samples.run(CIRCLE, "trpo")]])
+def test_rates_of_episodes_that_a_violation_ends_are_told_apart(beside: list[dict[str, Any]]) -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo", end_at_violation=True), *beside]))
+    (warning,) = runs.warnings()
+    name = "SB-TRPO, episodes end at violations" if beside else "SB-TRPO"
+    assert warning.startswith(f"{name} on {GOAL}: training episodes end with their first violation")
 
 
 def test_more_worlds_that_play_as_long_are_named_by_their_number() -> None:
