@@ -27,7 +27,7 @@ from sbtrpo.runs.folder import RunFolder
 def play(folder: RunFolder, policy: dict[str, Any], statistics: dict[str, Any], worlds: int) -> tuple[Trainer, Rollout]:
     """An episode's length in each world, with a policy that sees in units of these statistics and learns nothing."""
     size = {"num_envs": worlds, "steps_per_epoch": worlds, "total_steps": worlds}
-    trainer = Trainer(folder.config.replace(**size, engine="cpu", device="cpu", seed=12_345))
+    trainer = Trainer(folder.config.replace(**size, engine="cpu", device="cpu", seed=12_345, end_at_violation=False))
     trainer.policy.load_state_dict({**policy, "normaliser": statistics})
     trainer.policy.normaliser.learns = False
     trainer.collector.start()  # anew: what worlds showed before is in other units

@@ -33,7 +33,7 @@ output layer alone, along the gradient itself, or, from half of the worlds, only
 What critics of state and action make of the samples of earlier policies, those of the run's checkpoints --past:
 
     python benchmarks/estimators.py RUN --worlds 2400 --past 3 6 9 12 15 --past-worlds 400 --subsets 100 \\
-      --only '^mc$|^first hit$|^episode|^Q' --table results/off_policy.csv
+      --only '^mc$|^first hit|^Q' --table results/off_policy.csv
 """
 
 from __future__ import annotations
@@ -125,8 +125,6 @@ ESTIMATORS: dict[str, Estimator] = {
     "first hit": first_hit,
     "first hit, linear": lambda r, gamma: less_baseline(first_hit(r, gamma), r),
     "episode's first hit": episode_hit,
-    "episode's first hit, linear": lambda r, gamma: less_baseline(episode_hit(r, gamma), r),
-    "episode's first hit, 0.999, linear": lambda r, gamma: less_baseline(episode_hit(r, 0.999), r),
     "first hit, 0.995, linear": lambda r, gamma: less_baseline(first_hit(r, 0.995), r),
     "log": lambda r, gamma: torch.log1p(to_go(r.cost, r, gamma)),
     "log, linear": lambda r, gamma: less_baseline(torch.log1p(to_go(r.cost, r, gamma)), r),
@@ -184,8 +182,9 @@ def learn_advantage(past: Rollout, estimate: Tensor, updates: int, policy: Polic
 class ActionCritics:
     """Critics of state and action, Q(s, a): each discounts the next hit, from samples of earlier policies.
 
-    Targets are returns of a few steps and, where these pass without a hit, what slowly following copies say of the
-    state after them and of an action of the policy there. Every critic has minibatches of its own.
+    Targets are returns of a few steps, as the earlier policies went on, uncorrected, and, where these pass without a
+    hit, what slowly following copies say of the state after them and of an action of the policy there. Every critic
+    has minibatches of its own.
     """
 
     def __init__(self, past: Sequence[Rollout], policy: Policy, gamma: float, updates: int) -> None:
@@ -241,14 +240,16 @@ class ActionCritics:
 def _few_steps(rollout: Rollout, gamma: float) -> tuple[Tensor, ...]:
     """Samples whose next few steps are known: state, action, what these bring, the state after, whether it counts."""
     x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit=True)
-    known = len(rollout.obs) - FEW_STEPS
-    gains, goes_on = torch.zeros_like(x[1, :known]), torch.ones_like(x[1, :known])
-    for k in range(FEW_STEPS):
-        gains += gamma**k * goes_on * x[1, k : known + k]
-        goes_on *= ~over[1, k : known + k]
-    seen = _seen(rollout)
-    parts = seen[:known], rollout.action[:known].float(), gains.float(), seen[FEW_STEPS:], goes_on.float()
-    return tuple(part.flatten(0, 1) for part in parts)
+    seen, steps = _seen(rollout), torch.arange(len(rollout.obs), device=rollout.obs.device)
+    gains, goes_on = torch.zeros_like(x[1]), torch.ones_like(x[1])
+    for k in range(min(FEW_STEPS, len(steps))):
+        there = slice(k, None), slice(None, len(steps) - k)
+        gains[there[1]] += gamma**k * goes_on[there[1]] * x[1][there[0]]
+        goes_on[there[1]] *= ~over[1][there[0]]
+    after = seen[(steps + FEW_STEPS).clamp(max=len(steps) - 1)]
+    known = (steps[:, None] < len(steps) - FEW_STEPS) | (goes_on == 0)
+    parts = seen, rollout.action.float(), gains.float(), after, goes_on.float()
+    return tuple(part[known] for part in parts)
 
 
 def _seen(rollout: Rollout) -> Tensor:
@@ -335,6 +336,12 @@ def learnt_kinds(only: str) -> list[str]:
     return [kind for kind in KINDS if any(re.search(only, name) for name in names_of(kind))]
 
 
+def asked(only: str) -> list[str]:
+    """The estimators of these names."""
+    known = itertools.chain(ESTIMATORS, OFF_POLICY, *map(names_of, KINDS))
+    return [name for name in known if re.search(only, name)]
+
+
 def makers_of(args: Any) -> int:
     """How many worlds make steps."""
     return int(args.worlds // (4 if learnt_kinds(args.only) else 2))
@@ -355,7 +362,7 @@ def judge(trainer: Trainer, rollout: Rollout, past: Sequence[Rollout], args: Any
             estimators[name] = learn_advantage(known, advantage, args.updates, trainer.policy)
         explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
         yield {f"explained by {kind}": round(float(explained), 3)}
-    if past:
+    if past and any(re.search(args.only, name) for name in OFF_POLICY):
         critics = ActionCritics(past, trainer.policy, gamma, args.updates)
         for name, pessimism in OFF_POLICY.items():
             estimators[name] = partial(_by_action, critics, pessimism)
@@ -502,10 +509,12 @@ def played(args: Any, which: Any, worlds: int, seed: int) -> tuple[Trainer, Roll
     """What the policy of a checkpoint gives in so many worlds."""
     config = read_config(args.run / "config.toml").replace(
         num_envs=worlds, steps_per_epoch=worlds * args.steps, total_steps=worlds * args.steps,
-        engine=args.engine, device="auto", seed=seed,
+        engine=args.engine, device="auto", seed=seed, end_at_violation=False,
     )  # fmt: skip
     trainer = Trainer(config)
     trainer.policy.load_state_dict(load_policy(args.run, which).state_dict())
+    trainer.policy.normaliser.learns = False
+    trainer.collector.start()  # anew: what worlds showed before is in other units
     with torch.no_grad():
         return trainer, trainer.collector.collect(args.steps)
 
@@ -568,8 +577,10 @@ def main() -> None:
         parser.error("name a run, or a --table to --draw")
     elif not (args.run / "config.toml").is_file():
         parser.error(f"{args.run} is not the folder of a run: it holds no config.toml")
-    elif not any(re.search(args.only, name) for name in itertools.chain(ESTIMATORS, OFF_POLICY, *map(names_of, KINDS))):
+    elif not asked(args.only):
         parser.error(f"no estimator has a name like {args.only}")
+    elif not args.past and all(re.search("off policy", name) for name in asked(args.only)):
+        parser.error("estimators off policy learn from samples of earlier policies: name their checkpoints with --past")
     elif max(args.subsets) > makers_of(args):
         parser.error(f"of {args.worlds} worlds {makers_of(args)} make steps: more --worlds, or smaller --subsets")
     else:

@@ -68,8 +68,9 @@ class RunSettings:
     every constraint, to the learner as in all that is reported; apart: it costs nothing, and such episodes are counted
     but left out of all rates and means."""
     end_at_violation: bool = False
-    """Whether training episodes end with the first step that costs anything, so that nothing is earned after it.
-    Evaluations play theirs to the end, and training's own rates are of short episodes: judge by the former."""
+    """Whether training episodes end with the first step that costs anything: what would have followed is lost, or
+    spared where it is below 0. Evaluations play theirs to the end, and their rewards, costs and lengths do not compare
+    with those of training."""
     gamma: float = setting(0.99, above=0, most=1, span="in (0, 1]")
     """Discount of reward and of cost."""
     hidden: tuple[int, ...] = setting((64, 64), least=1, ceiling=16_384)

@@ -176,7 +176,7 @@ class TrainConfig(RunSettings):
 
 LATEST = (
     ("epoch_growth", 0.0), ("statistics", "running"), ("grow_by", "steps"), ("cost_to_go", "sum"),
-    ("first_hit_from", 0.0),
+    ("first_hit_from", 0.0), ("end_at_violation", False),
 )  # fmt: skip
 """Settings as they were before there were such: files of policies leave them out, as they did then."""
 LATER = (

@@ -16,7 +16,7 @@ from sbtrpo.report import paper
 Group: TypeAlias = tuple[str, str]
 """A task and a method."""
 
-NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", VERSION)
+NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", "end_at_violation", VERSION)
 """Settings that make a variant even if all runs of a method share them."""
 NEVER_APART = ("grow_by",)
 """Settings that make no variant even if runs of a method differ in them: they learn from as many episodes."""

@@ -26,8 +26,8 @@ NONE_SAFE = (
 )
 """What to tell a user of such results."""
 CUT_SHORT = (
-    "training episodes end with their first violation, so these rates are of shorter episodes; `sbtrpo evaluate` plays"
-    " them to the end"
+    "training episodes end with their first violation, so that reward, cost and length are of shorter episodes than"
+    " others have; `sbtrpo evaluate` plays them to the end"
 )
 """And of runs with `end_at_violation`."""
 

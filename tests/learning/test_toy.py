@@ -63,7 +63,7 @@ def test_a_policy_learns_from_episodes_that_end_with_their_first_violation(
         task="ToyCorridor-v0", num_envs=20, steps_per_epoch=1000, total_steps=40_000, threads=1, end_at_violation=True
     )
     run = sbtrpo.train(config, tmp_path / "run")
-    assert "these rates are of shorter episodes" in " ".join(capsys.readouterr().out.split())
+    assert "reward, cost and length are of shorter episodes" in " ".join(capsys.readouterr().out.split())
     episodes = pyarrow.parquet.read_table(run / "episodes.parquet").to_pydict()
     assert set(episodes["cost"]) == {0.0, 1.0}
     assert all((length < 50) <= (cost == 1) for length, cost in zip(episodes["length"], episodes["cost"], strict=True))

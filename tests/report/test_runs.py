@@ -78,8 +78,9 @@ def test_settings_that_all_runs_of_a_method_share_are_noted_and_make_no_variant(
 def test_rates_of_episodes_that_a_violation_ends_are_told_apart(beside: list[dict[str, Any]]) -> None:
     runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo", end_at_violation=True), *beside]))
     (warning,) = runs.warnings()
-    name = "SB-TRPO, episodes end at violations" if beside else "SB-TRPO"
-    assert warning.startswith(f"{name} on {GOAL}: training episodes end with their first violation")
+    assert warning.startswith(f"SB-TRPO, episodes end at violations on {GOAL}: training episodes end with their first")
+    (variant,) = [variant for variant in runs.variants if variant.get("end_at_violation")]
+    assert not variant.plain  # alone as beside others
 
 
 def test_more_worlds_that_play_as_long_are_named_by_their_number() -> None:

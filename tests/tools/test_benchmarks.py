@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -157,6 +158,10 @@ def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies() ->
     config = sbtrpo.TrainConfig(task=task, num_envs=64, steps_per_epoch=6400, total_steps=6400, threads=1)
     ours, theirs = (Trainer(config.replace(seed=seed)) for seed in (0, 1))
     with torch.no_grad():
+        for one in (ours, theirs):
+            one.policy.normaliser.update(np.random.default_rng(one.config.seed).normal(0.3, 2, (50, 2)))
+            one.policy.normaliser.learns = False
+            one.collector.start()
         rollout, earlier = ours.collector.collect(50), theirs.collector.collect(150)
         seen = module.seen_by(ours.policy, earlier, theirs.policy)
 
@@ -165,6 +170,8 @@ def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies() ->
             return rollout.obs[..., 1].double() * var**0.5 + mean
 
         torch.testing.assert_close(height(seen, ours.policy), height(earlier, theirs.policy), rtol=0, atol=1e-5)
+        high = (height(seen, ours.policy) > 0.5)[1:] & ~earlier.truncated[:-1]
+        assert torch.equal(high, (earlier.cost[:-1] > 0) & ~earlier.truncated[:-1])  # where the strip is
     critics = module.ActionCritics([seen], ours.policy, gamma, updates=400)
     with torch.no_grad():
         y, up = height(rollout, ours.policy), rollout.action[..., 1] - ours.policy.mean(rollout.obs)[..., 1]
