@@ -22,6 +22,8 @@ BELOW_RESOLUTION = {
     ("cpo", "small_rare_s1_L0", 0), ("pcpo", "hard_frequent_s4_L25", 1),
 }  # fmt: skip
 """Changes below 1e-7: ours must be as small; which try is accepted is noise."""
+RESOLUTION = {torch.float64: 1e-7, torch.float32: 4 * np.finfo(np.float32).eps}
+"""How small that is: parameters are up to 2, which single precision knows within 2.4e-7; measured 1.9e-7 on x86."""
 ILL_CONDITIONED = {
     ("pcpo", "hard_frequent_s4_L0", 1): 2e-3, ("ctrpo", "hard_frequent_s4_L0", 1): 1e-2,
     ("ctrpo", "hard_frequent_s4_L25", 0): 1e-2,
@@ -29,9 +31,9 @@ ILL_CONDITIONED = {
 """Agreement within this."""
 ILL_CONDITIONED_IN_SINGLE = {
     ("pcpo", "hard_frequent_s4_L0", 0): 5e-3, ("pcpo", "hard_frequent_s4_L25", 0): 5e-3,
-    ("ctrpo", "hard_frequent_s4_L0", 1): 5e-2,
+    ("ctrpo", "hard_frequent_s4_L0", 1): 5e-2, ("cpo", "hard_frequent_s4_L25", 1): 5e-3,
 }  # fmt: skip
-"""The same in single precision, where it is less; measured 1.7e-3, 1.7e-3 and 2.8e-2."""
+"""The same in single precision, where it is less; measured 1.7e-3, 1.7e-3, 2.8e-2 and, on x86 alone, 2.2e-3."""
 DECIDED_BY_ROUNDING = {("ctrpo", "near_frequent_s0_d-0.02", 1), ("ctrpo", "near_frequent_s0_d-0.001", 1)}
 """The recorded number of tries is that of single precision alone; direction and mode still count."""
 
@@ -80,7 +82,7 @@ def test_trust_region_updates_are_the_published_ones(name: str, run: dict[str, A
         check_critics(recorded, ours)
         check_facts(recorded, facts)
         if key in BELOW_RESOLUTION:
-            assert np.abs(ours.actor - recorded.before.actor).max() < 1e-7
+            assert np.abs(ours.actor - recorded.before.actor).max() < RESOLUTION[dtype]
         elif key in DECIDED_BY_ROUNDING:
             mine, theirs = ours.actor - recorded.before.actor, recorded.after.actor - recorded.before.actor
             assert mine @ theirs / np.linalg.norm(mine) / np.linalg.norm(theirs) > 0.99
