@@ -32,26 +32,26 @@ output layer alone, along the gradient itself, or, from half of the worlds, only
 
 What critics of state and action make of the samples of earlier policies, those of the run's checkpoints --past:
 
-    python benchmarks/estimators.py RUN --worlds 2400 --past 3 6 9 12 15 --past-worlds 400 --subsets 100 \\
+    python benchmarks/estimators.py RUN --worlds 2400 --past 2 5 8 11 14 --past-worlds 400 --subsets 100 \\
       --only '^mc$|^first hit|^Q' --table results/off_policy.csv
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from action_critics import ACTIONS, ActionCritics, seen, seen_by
+from estimator_tables import PICTURES, keep
 from torch import Tensor
 
 from sbtrpo.algorithms.base import Batch
@@ -62,7 +62,6 @@ from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.trainer import Trainer
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
-from sbtrpo.report import paper
 from sbtrpo.runs.evaluation import load_policy
 
 Estimator = Callable[[Rollout, float], Tensor]
@@ -70,12 +69,6 @@ Critic = Callable[[Rollout], Tensor]
 Way = Callable[[TrustRegion, Tensor], Tensor]
 DECAYS = (1.0, 0.99, 0.97, 0.9, 0.5, 0.0)
 """Lambdas of the critics' advantages."""
-ACTIONS = 8
-"""Over so many of the policy's the mean of a learnt advantage is taken."""
-HEADS = 5
-"""Critics of state and action."""
-FEW_STEPS = 10
-"""Of a return before such a critic has its say."""
 SETTINGS = TrustRegionSettings(cg_iterations=50, cg_damping=0.02, cg_tolerance=0.01, cg_epsilon=0.0)
 
 
@@ -107,15 +100,6 @@ def first_hit(rollout: Rollout, gamma: float) -> Tensor:
     return returns_to_go(x[1], over[1], gamma)
 
 
-def episode_hit(rollout: Rollout, gamma: float) -> Tensor:
-    """The same until the episode's first cost; 0 after it, when nothing that follows can make the episode safe."""
-    hit, over = rollout.cost > 0, ended(rollout)
-    begins = torch.cat([torch.ones_like(over[:1]), over[:-1]])
-    so_far = hit.long().cumsum(dim=0) - hit.long()  # before each step, over all episodes
-    at_begin = torch.where(begins, so_far, 0).cummax(dim=0).values
-    return torch.where(so_far > at_begin, 0.0, first_hit(rollout, gamma))
-
-
 ESTIMATORS: dict[str, Estimator] = {
     "mc": to_go_of_cost,
     "mc, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, gamma), r),
@@ -124,7 +108,6 @@ ESTIMATORS: dict[str, Estimator] = {
     "gamma 0.95, linear": lambda r, gamma: less_baseline(to_go(r.cost, r, 0.95), r),
     "first hit": first_hit,
     "first hit, linear": lambda r, gamma: less_baseline(first_hit(r, gamma), r),
-    "episode's first hit": episode_hit,
     "first hit, 0.995, linear": lambda r, gamma: less_baseline(first_hit(r, 0.995), r),
     "log": lambda r, gamma: torch.log1p(to_go(r.cost, r, gamma)),
     "log, linear": lambda r, gamma: less_baseline(torch.log1p(to_go(r.cost, r, gamma)), r),
@@ -161,99 +144,22 @@ def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Callable[[Tensor], 
 
 def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
     """A network that tells what is to come from what is observed and the time that has passed."""
-    network = fitted(_seen(past).flatten(0, 1), estimate.float().flatten(), updates)
-    return lambda rollout: network(_seen(rollout))
+    network = fitted(seen(past).flatten(0, 1), estimate.float().flatten(), updates)
+    return lambda rollout: network(seen(rollout))
 
 
 def learn_advantage(past: Rollout, estimate: Tensor, updates: int, policy: Policy) -> Estimator:
     """A network that tells an action's advantage from observation, time and action, less its mean over actions."""
-    together = torch.cat([_seen(past), past.action.float()], -1)
+    together = torch.cat([seen(past), past.action.float()], -1)
     network = fitted(together.flatten(0, 1), estimate.float().flatten(), updates)
 
     def learnt(rollout: Rollout, gamma: float) -> Tensor:
-        seen, mean, deviation = _seen(rollout), policy.mean(rollout.obs), policy.log_std.exp()
+        observed, mean, deviation = seen(rollout), policy.mean(rollout.obs), policy.log_std.exp()
         others = [mean + deviation * torch.randn_like(mean) for _ in range(ACTIONS)]
-        own, *rest = (network(torch.cat([seen, action.float()], -1)) for action in (rollout.action, *others))
+        own, *rest = (network(torch.cat([observed, action.float()], -1)) for action in (rollout.action, *others))
         return own - torch.stack(rest).mean(dim=0)
 
     return learnt
-
-
-class ActionCritics:
-    """Critics of state and action, Q(s, a): each discounts the next hit, from samples of earlier policies.
-
-    Targets are returns of a few steps, as the earlier policies went on, uncorrected, and, where these pass without a
-    hit, what slowly following copies say of the state after them and of an action of the policy there. Every critic
-    has minibatches of its own.
-    """
-
-    def __init__(self, past: Sequence[Rollout], policy: Policy, gamma: float, updates: int) -> None:
-        self.policy, device = policy, policy.log_std.device
-        sizes = [past[0].obs.shape[-1] + 1 + past[0].action.shape[-1], 128, 128, 1]
-        self._weights = [
-            torch.empty(HEADS, a + 1, b, device=device).uniform_(-1, 1).div_(math.sqrt(a)).requires_grad_()
-            for a, b in itertools.pairwise(sizes)
-        ]
-        follower = [weight.detach().clone() for weight in self._weights]
-        samples = [_few_steps(rollout, gamma) for rollout in past]
-        seen, action, gains, after, goes_on = (torch.cat(parts) for parts in zip(*samples, strict=True))
-        optimiser = torch.optim.Adam(self._weights, lr=1e-3)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
-        for _ in range(updates):
-            some = torch.randint(len(seen), (HEADS, 4_096), device=device)
-            with torch.no_grad():
-                then = self._value(follower, after[some], self._act(after[some]))
-                target = gains[some] + gamma**FEW_STEPS * goes_on[some] * then.clamp(0, 1)
-            with torch.enable_grad():
-                loss = (self._value(self._weights, seen[some], action[some]) - target).square().mean(dim=1).sum()
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-            schedule.step()
-            for slow, fast in zip(follower, self._weights, strict=True):
-                slow.lerp_(fast.detach(), 0.01)
-
-    def _act(self, seen: Tensor) -> Tensor:
-        mean = self.policy.mean(seen[..., :-1])
-        return mean + self.policy.log_std.exp() * torch.randn_like(mean)
-
-    def _value(self, weights: Sequence[Tensor], seen: Tensor, action: Tensor) -> Tensor:
-        """(K, n) of each critic, from inputs (K, n, ...)."""
-        x = torch.cat([seen, action], -1)
-        for layer, weight in enumerate(weights):
-            x = torch.tanh(x) if layer else x
-            x = torch.baddbmm(weight[:, -1:], x, weight[:, :-1])
-        return x[..., 0]
-
-    def advantage(self, rollout: Rollout, pessimism: float) -> Tensor:
-        """Q(s, a) less its mean over actions of the policy, Q being so many deviations above the critics' mean."""
-        seen = _seen(rollout)
-        flat = seen.flatten(0, 1).expand(HEADS, -1, -1)
-
-        def q(action: Tensor) -> Tensor:
-            values = self._value(self._weights, flat, action.float().flatten(0, 1).expand(HEADS, -1, -1))
-            return (values.mean(dim=0) + pessimism * values.std(dim=0)).view(seen.shape[:2]).double()
-
-        return q(rollout.action) - torch.stack([q(self._act(seen)) for _ in range(ACTIONS)]).mean(dim=0)
-
-
-def _few_steps(rollout: Rollout, gamma: float) -> tuple[Tensor, ...]:
-    """Samples whose next few steps are known: state, action, what these bring, the state after, whether it counts."""
-    x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit=True)
-    seen, steps = _seen(rollout), torch.arange(len(rollout.obs), device=rollout.obs.device)
-    gains, goes_on = torch.zeros_like(x[1]), torch.ones_like(x[1])
-    for k in range(min(FEW_STEPS, len(steps))):
-        there = slice(k, None), slice(None, len(steps) - k)
-        gains[there[1]] += gamma**k * goes_on[there[1]] * x[1][there[0]]
-        goes_on[there[1]] *= ~over[1][there[0]]
-    after = seen[(steps + FEW_STEPS).clamp(max=len(steps) - 1)]
-    known = (steps[:, None] < len(steps) - FEW_STEPS) | (goes_on == 0)
-    parts = seen, rollout.action.float(), gains.float(), after, goes_on.float()
-    return tuple(part[known] for part in parts)
-
-
-def _seen(rollout: Rollout) -> Tensor:
-    return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
 
 
 def with_critic(critic: Critic, decay: float, first_hit: bool = False) -> Estimator:
@@ -416,95 +322,6 @@ def summary(name: str, worlds: int, found: list[list[float]]) -> dict[str, Any]:
     }
 
 
-def keep(row: dict[str, Any], table: Path) -> None:
-    """Add a row to a CSV file, or what of it the file has columns for."""
-    begins = not table.exists()
-    columns = list(row) if begins else table.read_text(encoding="utf-8").partition("\n")[0].split(",")
-    if not set(columns) <= set(row):
-        raise SystemExit(f"{table} has other columns than these rows; name a new file")
-    with table.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n", extrasaction="ignore")
-        if begins:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def read(table: Path) -> tuple[list[dict[str, str]], list[str], list[str]]:
-    """The rows of a CSV file, and the tasks and estimators in it."""
-    with table.open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    tasks, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("task", "estimator"))
-    return rows, tasks, names
-
-
-def draw(table: Path, picture: Path) -> None:
-    """Every task's estimators side by side: what a step of each does to the discounted cost of other episodes."""
-    from matplotlib.figure import Figure
-
-    rows, tasks, names = read(table)
-    sizes = sorted({int(row["worlds"]) for row in rows})
-    figure = Figure(figsize=(3.1 * len(tasks) + 1.5, 0.26 * len(names) + 1.4), layout="constrained")
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    for task, axes in zip(tasks, panels, strict=True):
-        for size, marker in zip(sizes, "os^D", strict=False):
-            own = [row for row in rows if row["task"] == task and int(row["worlds"]) == size]
-            cost, error = ([float(row[key]) for row in own] for key in ("cost", "error"))
-            at = [names.index(row["estimator"]) for row in own]
-            axes.errorbar(cost, at, xerr=error, fmt=marker, markersize=4, label=f"{size} worlds")
-        axes.axvline(0, color="0.7", linewidth=0.8)
-        axes.set_title(task, fontsize=9)
-        axes.set_xlabel("change of discounted cost; left is better", fontsize=8)
-        axes.locator_params(axis="x", nbins=4)
-        axes.tick_params(labelsize=8)
-        axes.grid(axis="x", color="0.92")
-    panels[0].set_yticks(range(len(names)), names)
-    panels[0].invert_yaxis()
-    panels[0].legend(fontsize=8, title="a step made from", title_fontsize=8, loc="upper left")
-    figure.savefig(picture, dpi=110)
-
-
-def draw_sizes(table: Path, picture: Path) -> None:
-    """Every task's estimators by the worlds that make a step: what it does to the chance of a hit in other episodes.
-
-    The dotted line grows with the root of the worlds, to where the best step of the task is.
-    """
-    from matplotlib.figure import Figure
-
-    rows, tasks, names = read(table)
-    columns = min(5, len(tasks))
-    lines = -(-len(tasks) // columns)
-    figure = Figure(figsize=(2.3 * columns + 0.8, 2.3 * lines + 0.6), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for panel in panels[len(tasks) :]:
-        panel.set_visible(False)
-    for task, axes in zip(tasks, panels, strict=False):
-        found = sorted((row for row in rows if row["task"] == task), key=lambda row: int(row["worlds"]))
-        for name, marker in zip(names, itertools.cycle("os^D")):
-            own = [
-                [float(row[key]) for key in ("worlds", "hit", "hit_error")] for row in found if row["estimator"] == name
-            ]
-            if own:
-                worlds, hit, error = np.array(own).T
-                axes.errorbar(worlds, -1e6 * hit, yerr=1e6 * error, fmt=f"{marker}-", markersize=4, label=name)
-        sizes = np.array(sorted({float(row["worlds"]) for row in found}))
-        best = max(-1e6 * float(row["hit"]) for row in found if float(row["worlds"]) == sizes[-1])
-        axes.plot(sizes, best * np.sqrt(sizes / sizes[-1]), color="0.6", linestyle=":", label="root of worlds")
-        axes.set_xscale("log")
-        axes.set_yscale("log", nonpositive="clip")
-        axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes], rotation=45)
-        axes.minorticks_off()
-        axes.set_title(paper.tasks().get(task, task), fontsize=9)
-        axes.tick_params(labelsize=8)
-        axes.grid(color="0.92")
-    figure.supxlabel("worlds that make a step", fontsize=9)
-    figure.supylabel("fall of the chance of a hit\nin other worlds, times 1,000,000", fontsize=9)
-    panels[0].legend(fontsize=8)
-    figure.savefig(picture, dpi=110)
-
-
-PICTURES = {"estimator": draw, "worlds": draw_sizes}
-
-
 def played(args: Any, which: Any, worlds: int, seed: int) -> tuple[Trainer, Rollout]:
     """What the policy of a checkpoint gives in so many worlds."""
     config = read_config(args.run / "config.toml").replace(
@@ -519,20 +336,9 @@ def played(args: Any, which: Any, worlds: int, seed: int) -> tuple[Trainer, Roll
         return trainer, trainer.collector.collect(args.steps)
 
 
-def seen_by(policy: Policy, rollout: Rollout, acted: Policy) -> Rollout:
-    """A rollout of another policy, its observations as this policy sees them."""
-    mine, theirs = (
-        [torch.as_tensor(x, device=rollout.obs.device) for x in (one.mean, (one.var + one.EPSILON) ** 0.5)]
-        for one in (policy.normaliser, acted.normaliser)
-    )
-    raw = rollout.obs.double() * theirs[1] + theirs[0]
-    return replace(rollout, obs=((raw - mine[0]) / mine[1]).to(rollout.obs.dtype))
-
-
 def rank(args: Any) -> None:
     """Play, judge, print."""
-    which = int(args.which) if args.which.isdigit() else args.which
-    trainer, rollout = played(args, which, args.worlds, args.seed)
+    trainer, rollout = played(args, args.which, args.worlds, args.seed)
     config, past = trainer.config, list[Rollout]()
     for k, epoch in enumerate(args.past):
         other, theirs = played(args, epoch, args.past_worlds, args.seed + 1 + k)
@@ -584,6 +390,12 @@ def main() -> None:
     elif max(args.subsets) > makers_of(args):
         parser.error(f"of {args.worlds} worlds {makers_of(args)} make steps: more --worlds, or smaller --subsets")
     else:
+        args.which = int(args.which) if args.which.isdigit() else args.which
+        try:
+            for which in (args.which, *args.past):  # before an hour of play, not after it
+                load_policy(args.run, which)
+        except FileNotFoundError as error:
+            parser.error(str(error))
         rank(args)
 
 

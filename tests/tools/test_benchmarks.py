@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import json
 import math
 import subprocess
@@ -83,16 +83,15 @@ def test_packs() -> None:
     assert min(two[f"{part}_ms_per_learner_{how}"] for part in ("update", "solve") for how in ("together", "apart")) > 0
 
 
-def estimators_script() -> Any:
-    spec = importlib.util.spec_from_file_location("estimators", FOLDER / "estimators.py")
-    assert spec is not None
-    assert spec.loader is not None
-    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
-    return module
+@pytest.fixture
+def estimators(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script, which finds the files beside it as it does when it is run."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module("estimators")
 
 
-def test_ways_from_a_gradient_to_a_step() -> None:
-    module = estimators_script()
+def test_ways_from_a_gradient_to_a_step(estimators: Any) -> None:
+    module = estimators
     policy = make_policy()
     batch = dataclasses.replace(make_batch(policy), worlds=10)
     region = TrustRegion(policy, batch, "sum_over_dims", module.SETTINGS.cg_damping)
@@ -124,8 +123,8 @@ def test_ways_from_a_gradient_to_a_step() -> None:
     assert torch.count_nonzero(step) == 0
 
 
-def test_rows_of_estimators_fit_older_tables(tmp_path: Path) -> None:
-    keep, table = estimators_script().keep, tmp_path / "t.csv"
+def test_rows_of_estimators_fit_older_tables(estimators: Any, tmp_path: Path) -> None:
+    keep, table = estimators.keep, tmp_path / "t.csv"
     keep({"task": "a", "cost": 1}, table)
     keep({"task": "b", "cost": 2, "kl": 3}, table)
     assert table.read_text(encoding="utf-8") == "task,cost\na,1\nb,2\n"
@@ -133,27 +132,9 @@ def test_rows_of_estimators_fit_older_tables(tmp_path: Path) -> None:
         keep({"task": "c", "kl": 3}, table)
 
 
-def rollout_of(costs: list[float], ended: list[int]) -> Rollout:
-    """Of one world, whose episodes end at these steps."""
-    steps = len(costs)
-    over = torch.zeros(steps, 1, dtype=torch.bool)
-    over[ended] = True
-    column, none = torch.zeros(steps, 1), torch.zeros(0, 1)
-    signals = torch.stack([column, torch.tensor(costs)[:, None]])
-    nothing = column[..., None]
-    return Rollout(nothing, nothing, column, signals, over & False, over, column, none, none, none)
-
-
-def test_the_first_hit_of_an_episode_is_its_only_one() -> None:
-    module = estimators_script()
-    rollout = rollout_of([0.0, 5.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0], [4, 8])
-    assert module.first_hit(rollout, 0.5)[:, 0].tolist() == [0.5, 1, 0.5, 1, 0, 0.5, 1, 1, 0]
-    assert module.episode_hit(rollout, 0.5)[:, 0].tolist() == [0.5, 1, 0, 0, 0, 0.5, 1, 0, 0]
-
-
-def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies() -> None:
+def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies(estimators: Any) -> None:
     """In the corridor it is to go up, near the strip more than far from it."""
-    module, gamma, task = estimators_script(), 0.9, "ToyCorridor-v0"
+    module, gamma, task = estimators, 0.9, "ToyCorridor-v0"
     torch.manual_seed(0)
     config = sbtrpo.TrainConfig(task=task, num_envs=64, steps_per_epoch=6400, total_steps=6400, threads=1)
     ours, theirs = (Trainer(config.replace(seed=seed)) for seed in (0, 1))
@@ -183,8 +164,8 @@ def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies() ->
 
 
 @pytest.mark.slow
-def test_estimators(tmp_path: Path) -> None:
-    module, config = estimators_script(), sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
+def test_estimators(estimators: Any, tmp_path: Path) -> None:
+    config = sbtrpo.TrainConfig(task=TASK, num_envs=4, steps_per_epoch=80, total_steps=80)
     run, table = sbtrpo.train(config, tmp_path / "run", quiet=True), tmp_path / "t.csv"
     script = [sys.executable, str(FOLDER / "estimators.py")]
     sizes = ["--worlds", "16", "--steps", "30", "--subsets", "2", "--repeats", "2", "--updates", "2"]
@@ -214,4 +195,4 @@ def test_estimators(tmp_path: Path) -> None:
     words = ["--only", "^mc$|^Q", "--json", "--past", "1", "1", "--past-worlds", "3"]
     child = subprocess.run([*command[:3], *sizes, *words], capture_output=True, text=True, check=True)
     _, *rows = map(json.loads, child.stdout.splitlines())
-    assert [row["estimator"] for row in rows] == ["mc", *module.OFF_POLICY]
+    assert [row["estimator"] for row in rows] == ["mc", *estimators.OFF_POLICY]
