@@ -1,104 +1,36 @@
-"""Critics of state and action that learn from the samples of earlier policies; `estimators.py` judges their steps."""
+"""Critics of state and action as `estimators.py` judges them: learnt from earlier policies' rollouts alone."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from sbtrpo.learning.advantages import paths
+from sbtrpo.learning.off_policy import Piece, Spans, seen, together
 from sbtrpo.learning.rollout import Rollout
+from sbtrpo.nets.action_critics import ActionCritics, encoded
 from sbtrpo.nets.normaliser import units
 from sbtrpo.nets.policy import Policy
 
-ACTIONS = 8
-"""Over so many of the policy's the mean of a learnt advantage is taken."""
-HEADS = 5
-"""Critics of state and action."""
-FEW_STEPS = 10
-"""Of a return before such a critic has its say."""
 
-
-class ActionCritics:
-    """Critics of state and action, Q(s, a): each discounts the next hit, from samples of earlier policies.
-
-    Targets are returns of a few steps, as the earlier policies went on, uncorrected, and, where these pass without a
-    hit, what slowly following copies say of the state after them and of an action of the policy there. Every critic
-    has minibatches of its own.
-    """
+class FromThePast:
+    """Critics of first hits that have learnt from rollouts of earlier policies."""
 
     def __init__(self, past: Sequence[Rollout], policy: Policy, gamma: float, updates: int) -> None:
-        self.policy, device = policy, policy.log_std.device
-        sizes = [past[0].obs.shape[-1] + 1 + past[0].action.shape[-1], 128, 128, 1]
-        self._weights = [
-            torch.empty(HEADS, a + 1, b, device=device).uniform_(-1, 1).div_(math.sqrt(a)).requires_grad_()
-            for a, b in itertools.pairwise(sizes)
-        ]
-        follower = [weight.detach().clone() for weight in self._weights]
-        samples = [few_steps(rollout, gamma) for rollout in past]
-        before, action, gains, after, goes_on = (torch.cat(parts) for parts in zip(*samples, strict=True))
-        optimiser = torch.optim.Adam(self._weights, lr=1e-3)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, updates)
-        for _ in range(updates):
-            some = torch.randint(len(before), (HEADS, 4_096), device=device)
-            with torch.no_grad():
-                then = self._value(follower, after[some], self._act(after[some]))
-                target = gains[some] + gamma**FEW_STEPS * goes_on[some] * then.clamp(0, 1)
-            with torch.enable_grad():
-                loss = (self._value(self._weights, before[some], action[some]) - target).square().mean(dim=1).sum()
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-            schedule.step()
-            for slow, fast in zip(follower, self._weights, strict=True):
-                slow.lerp_(fast.detach(), 0.01)
-
-    def _act(self, inputs: Tensor) -> Tensor:
-        mean = self.policy.mean(inputs[..., :-1])
-        return mean + self.policy.log_std.exp() * torch.randn_like(mean)
-
-    def _value(self, weights: Sequence[Tensor], inputs: Tensor, action: Tensor) -> Tensor:
-        """(K, n) of each critic, from inputs (K, n, ...)."""
-        x = torch.cat([inputs, action], -1)
-        for layer, weight in enumerate(weights):
-            x = torch.tanh(x) if layer else x
-            x = torch.baddbmm(weight[:, -1:], x, weight[:, :-1])
-        return x[..., 0]
+        self.policy, self._critics = policy, ActionCritics(1, policy, torch.Generator().manual_seed(0))
+        self._drawing = torch.Generator(policy.device).manual_seed(0)
+        cost = slice(1, 2)
+        spans = Spans.of(cost, torch.ones(1, device=policy.device), first_hit=True)
+        samples = together([Piece.of(rollout).samples(policy, gamma, cost, True, spans) for rollout in past])
+        self._critics.fit(samples, policy, updates, spans.least, spans.most, self._drawing)
 
     def advantage(self, rollout: Rollout, pessimism: float) -> Tensor:
-        """Q(s, a) less its mean over actions of the policy, Q being so many deviations above the critics' mean."""
-        inputs = seen(rollout)
-        flat = inputs.flatten(0, 1).expand(HEADS, -1, -1)
-
-        def q(action: Tensor) -> Tensor:
-            values = self._value(self._weights, flat, action.float().flatten(0, 1).expand(HEADS, -1, -1))
-            return (values.mean(dim=0) + pessimism * values.std(dim=0)).view(inputs.shape[:2]).double()
-
-        return q(rollout.action) - torch.stack([q(self._act(inputs)) for _ in range(ACTIONS)]).mean(dim=0)
-
-
-def few_steps(rollout: Rollout, gamma: float) -> tuple[Tensor, ...]:
-    """Samples whose next few steps are known: state, action, what these bring, the state after, whether it counts."""
-    x, _, over = paths(rollout.signals.double(), rollout.terminated, rollout.truncated, first_hit=True)
-    inputs, steps = seen(rollout), torch.arange(len(rollout.obs), device=rollout.obs.device)
-    gains, goes_on = torch.zeros_like(x[1]), torch.ones_like(x[1])
-    for k in range(min(FEW_STEPS, len(steps))):
-        until = len(steps) - k
-        gains[:until] += gamma**k * goes_on[:until] * x[1, k:]
-        goes_on[:until] *= ~over[1, k:]
-    after = inputs[(steps + FEW_STEPS).clamp(max=len(steps) - 1)]
-    known = (steps[:, None] < len(steps) - FEW_STEPS) | (goes_on == 0)
-    parts = inputs, rollout.action.float(), gains.float(), after, goes_on.float()
-    return tuple(part[known] for part in parts)
-
-
-def seen(rollout: Rollout) -> Tensor:
-    """What critics see: observations and the time that has passed, (T, N, obs_dim + 1)."""
-    return torch.cat([rollout.obs, rollout.time[..., None].to(rollout.obs.dtype)], -1).float()
+        """(T, N) of a rollout's actions."""
+        flat = seen(rollout.obs, rollout.time).flatten(0, 1), encoded(self.policy, rollout.action.flatten(0, 1))
+        found = self._critics.advantages(*flat, self.policy, self._drawing, pessimism)
+        return found[0].view(rollout.time.shape).double()
 
 
 def seen_by(policy: Policy, rollout: Rollout, acted: Policy) -> Rollout:

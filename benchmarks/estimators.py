@@ -50,7 +50,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from action_critics import ACTIONS, ActionCritics, seen, seen_by
+from action_critics import FromThePast, seen_by
 from estimator_tables import PICTURES, keep
 from torch import Tensor
 
@@ -58,8 +58,10 @@ from sbtrpo.algorithms.base import Batch
 from sbtrpo.algorithms.trust_region import TrustRegion, TrustRegionSettings, conjugate_gradient, solve, to_boundary
 from sbtrpo.config.file import read_config
 from sbtrpo.learning.advantages import baseline_features, fit_baseline, gae, normalise, paths, returns_to_go
+from sbtrpo.learning.off_policy import seen
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.trainer import Trainer
+from sbtrpo.nets.action_critics import ACTIONS
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 from sbtrpo.runs.evaluation import load_policy
@@ -144,17 +146,17 @@ def fitted(inputs: Tensor, targets: Tensor, updates: int) -> Callable[[Tensor], 
 
 def learn_critic(past: Rollout, estimate: Tensor, updates: int) -> Critic:
     """A network that tells what is to come from what is observed and the time that has passed."""
-    network = fitted(seen(past).flatten(0, 1), estimate.float().flatten(), updates)
-    return lambda rollout: network(seen(rollout))
+    network = fitted(seen(past.obs, past.time).flatten(0, 1), estimate.float().flatten(), updates)
+    return lambda rollout: network(seen(rollout.obs, rollout.time))
 
 
 def learn_advantage(past: Rollout, estimate: Tensor, updates: int, policy: Policy) -> Estimator:
     """A network that tells an action's advantage from observation, time and action, less its mean over actions."""
-    together = torch.cat([seen(past), past.action.float()], -1)
+    together = torch.cat([seen(past.obs, past.time), past.action.float()], -1)
     network = fitted(together.flatten(0, 1), estimate.float().flatten(), updates)
 
     def learnt(rollout: Rollout, gamma: float) -> Tensor:
-        observed, mean, deviation = seen(rollout), policy.mean(rollout.obs), policy.log_std.exp()
+        observed, mean, deviation = seen(rollout.obs, rollout.time), policy.mean(rollout.obs), policy.log_std.exp()
         others = [mean + deviation * torch.randn_like(mean) for _ in range(ACTIONS)]
         own, *rest = (network(torch.cat([observed, action.float()], -1)) for action in (rollout.action, *others))
         return own - torch.stack(rest).mean(dim=0)
@@ -228,7 +230,7 @@ OFF_POLICY = {"Q, off policy": 0.0, "Q, off policy, pessimistic": 1.0}
 """Estimators by critics of state and action, and how many of their deviations count as cost."""
 
 
-def _by_action(critics: ActionCritics, pessimism: float, rollout: Rollout, gamma: float) -> Tensor:
+def _by_action(critics: FromThePast, pessimism: float, rollout: Rollout, gamma: float) -> Tensor:
     return critics.advantage(rollout, pessimism)
 
 
@@ -269,7 +271,7 @@ def judge(trainer: Trainer, rollout: Rollout, past: Sequence[Rollout], args: Any
         explained = 1 - (target(others, gamma) - critic(others)).var() / target(others, gamma).var()
         yield {f"explained by {kind}": round(float(explained), 3)}
     if past and any(re.search(args.only, name) for name in OFF_POLICY):
-        critics = ActionCritics(past, trainer.policy, gamma, args.updates)
+        critics = FromThePast(past, trainer.policy, gamma, args.updates)
         for name, pessimism in OFF_POLICY.items():
             estimators[name] = partial(_by_action, critics, pessimism)
     fair = [less_baseline(to_go(signal, others, gamma), others) for signal in others.signals]

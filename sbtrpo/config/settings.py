@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-Advantage = Literal["mc", "mc-linear", "gae-reward", "gae"]
+Advantage = Literal["mc", "mc-linear", "gae-reward", "gae", "off-policy-cost", "off-policy"]
 Fidelity = Literal["paper", "corrected"]
-Needs = Literal["critics", "baseline", "patience", "growth", "first-hit"]
+Needs = Literal["critics", "baseline", "off-policy", "patience", "growth", "first-hit"]
 _SAME: Any = object()
 
 
@@ -160,11 +160,21 @@ class MethodSettings:
 
     advantage: Advantage = "gae"
     """mc: Monte Carlo returns, no critic (the paper's main results); gae-reward: a reward critic; gae: critics of
-    reward and cost; mc-linear: Monte Carlo returns minus a linear baseline fitted on the previous epoch."""
+    reward and cost; mc-linear: Monte Carlo returns minus a linear baseline fitted on the previous epoch;
+    off-policy-cost: critics of state and action that learn from earlier epochs, too, for costs, and Monte Carlo returns
+    of reward; off-policy: such critics for both."""
     gae_lambda: float = setting(0.95, least=0, most=1, needs="critics")
     """Of generalised advantage estimates, for reward and for cost."""
     baseline_ridge: float = setting(1e-3, least=0, needs="baseline")
     """Of the linear baseline, relative to the mean square of its features."""
+    replay_steps: int = setting(1_000_000, least=0, ceiling=10**9, needs="off-policy")
+    """Steps of earlier epochs that critics of state and action learn from beside an epoch's own. A checkpoint holds
+    them."""
+    replay_updates: int = setting(2_000, least=1, ceiling=10**7, needs="off-policy")
+    """Minibatches of these critics in an epoch."""
+    pessimism: float = setting(0.0, least=0, needs="off-policy")
+    """So many deviations between these critics, of which there are five for each signal, are added to their mean for
+    costs, and taken from it for reward."""
     critic_learning_rate: float = setting(1e-3, above=0, needs="critics")
     """Of the critics; constant."""
     critic_l2: float = setting(1e-3, least=0, needs="critics")
@@ -191,7 +201,9 @@ class MethodSettings:
             return True
         if needs == "first-hit":
             return self.first_hits(1.0)
-        return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
+        if needs == "critics":
+            return self.heads() > 0
+        return self.advantage == "mc-linear" if needs == "baseline" else self.advantage.startswith("off-policy")
 
     def scheduled(self, progress: float) -> dict[str, float]:
         """Settings that change over a run, by what they are when this share of it is over, in [0, 1]."""

@@ -74,9 +74,10 @@ class TrainConfig(RunSettings):
             raise ValueError("patience counts evaluations, and there are none; give evaluate_every, too, such as 25")
         for name in (name for name, value in self.settings().items() if value == ()):
             raise ValueError(f"{name} must name at least one {'layer' if name == 'hidden' else 'value'}, got ()")
-        if self.network == "cnn" and self.method.advantage == "mc-linear":
+        if self.network == "cnn" and self.method.advantage in ("mc-linear", "off-policy-cost", "off-policy"):
             raise ValueError(
-                "advantage mc-linear fits a weight to every pixel; with network cnn use mc, gae-reward or gae"
+                f"advantage {self.method.advantage} gives every pixel weights of its own; with network cnn use mc,"
+                " gae-reward or gae"
             )
         self.method.check(self.gamma)
 

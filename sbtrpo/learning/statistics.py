@@ -10,16 +10,26 @@ first layers change so that policy and critics stay the functions of raw observa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 import torch
 
 from sbtrpo.learning.rollout import Collector, Rollout
-from sbtrpo.nets.critics import Critics
+from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import chunks
 from sbtrpo.nets.normaliser import units
 
 
+class Rescaled(Protocol):
+    """What sees observations in their units."""
+
+    def rescale(self, ratio: Array, shift: Array) -> None:
+        """Go on where a normalised observation x is from now on (x - shift) / ratio: (obs_dim,)."""
+
+
 @torch.no_grad()
-def settle(collector: Collector, critics: Critics | None, rollout: Rollout) -> None:
+def settle(collector: Collector, critics: Iterable[Rescaled | None], rollout: Rollout) -> None:
     """Take in what an epoch has shown; all networks stay the functions that they are.
 
     In the first epoch statistics grow with every step, as there are none to begin with; at its end they come to rest.
@@ -40,5 +50,6 @@ def settle(collector: Collector, critics: Critics | None, rollout: Rollout) -> N
     ratio, shift = new_scale / scale, (new_mean - mean) / scale
     policy.rescale(ratio, shift)
     collector.rescale(ratio, shift)
-    if critics is not None:
-        critics.rescale(ratio, shift)
+    for critic in critics:
+        if critic is not None:
+            critic.rescale(ratio, shift)

@@ -29,6 +29,7 @@ from sbtrpo.learning.callbacks import added_numbers, check_names
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.identity import identities, plain
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
+from sbtrpo.learning.off_policy import OffPolicy
 from sbtrpo.learning.placement import collector_class, place
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.learning.start import start_of, take_over
@@ -92,6 +93,11 @@ class Trainer:
         self.critics: Critics | None = None
         if heads:
             self.critics = Critics(heads, size, config.hidden, rate, self._init, config.device, design=design)
+        self.off_policy: OffPolicy | None = None
+        if settings.in_effect("off-policy"):
+            judged = slice(int(settings.advantage == "off-policy-cost"), 1 + len(names))
+            amounts = settings.replay_steps, settings.replay_updates, settings.pessimism
+            self.off_policy = OffPolicy(judged, self.policy, config.gamma, *amounts, self._init)
         self.start = start_of(config)
         """What the run begins with; None where it begins anew."""
         self.beginning = "" if self.start is None else take_over(self.start, config, self.policy, self.critics)
@@ -112,6 +118,7 @@ class Trainer:
         self.windows = EpisodeWindows(columns, whole_epochs=config.num_envs > WINDOW or config.epoch_growth > 0)
         self.baseline: Tensor | None = None
         """Weights of the linear baseline, (features, 1 + C), fitted on the previous epoch."""
+        self._errors: dict[str, float] = {}
         self.tell: Callable[..., None] = _nobody_listens
         """Called with what happens within an epoch (see `sbtrpo.learning.callbacks.Run.tell`)."""
         self.epoch = 0
@@ -165,7 +172,7 @@ class Trainer:
         costs, statistics = self._statistics(rollout)
         diagnostics = self._update(batch, costs)
         if self._steady:
-            settle(self.collector, self.critics, rollout)
+            settle(self.collector, [self.critics, self.off_policy], rollout)
         update_seconds = time.perf_counter() - started
         told = dict(diagnostics)
         self.tell("on_update", told)
@@ -178,6 +185,7 @@ class Trainer:
             "steps": float(self.config.steps_after(self.epoch)),
             **statistics,
             **by_constraint("cost_statistic", costs, self.constraints.names),
+            **self._errors,
         }
         after = {
             "log_std": float(self.policy.log_std.mean()),
@@ -253,6 +261,11 @@ class Trainer:
                 estimates = returns - torch.movedim(features @ self.baseline.to(features.device), 2, 0)
             flat = features.reshape(-1, features.shape[-1])
             self.baseline = fit_baseline(flat, returns.flatten(1).T, settings.baseline_ridge)
+        if self.off_policy is not None:
+            judged = self.off_policy.signals
+            estimates[judged], errors = self.off_policy.advantages(rollout, hits, self._orders)
+            told = ("r", *self.method.names)[judged]
+            self._errors = {f"action_critic_error_{name}": float(e) for name, e in zip(told, errors, strict=True)}
         targets = None
         if self.critics is not None:
             values, next_values = self._values(rollout, self.critics)
@@ -312,6 +325,7 @@ class Trainer:
             "collector": self.collector.state_dict(),
             "windows": self.windows.state_dict(),
             "baseline": self.baseline,
+            **({} if self.off_policy is None else {"off_policy": self.off_policy.state_dict()}),
             "orders": self._orders.get_state(),
             "epoch": self.epoch,
             "skipped": self.skipped,
@@ -336,6 +350,8 @@ class Trainer:
         self.windows.load_state_dict(state["windows"])
         baseline = state["baseline"]
         self.baseline = None if baseline is None else torch.as_tensor(baseline).to(self.config.device)
+        if self.off_policy is not None:
+            self.off_policy.load_state_dict(state["off_policy"])
         self._orders.set_state(torch.as_tensor(state["orders"]))
         if self._steady and self.epoch:
             self.policy.normaliser.learns = False

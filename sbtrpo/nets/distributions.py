@@ -53,8 +53,8 @@ class Gaussian:
         return tangent * xp.moveaxis(xp.exp(-2 * log_std), -1, 0)[:, None, ..., None]
 
     def noise(self, torch: Any, shape: tuple[int, ...], generator: Any) -> Array:
-        """What `sample` needs, (*shape, outputs), from torch's generator."""
-        return torch.randn((*shape, self.outputs), generator=generator)
+        """What `sample` needs, (*shape, outputs), from torch's generator and where that is."""
+        return torch.randn((*shape, self.outputs), generator=generator, device=_place(generator))
 
     def sample(self, xp: Any, outputs: Array, log_std: Array, noise: Array) -> Array:
         """Actions (..., action_size)."""
@@ -102,7 +102,7 @@ class Categorical:
 
     def noise(self, torch: Any, shape: tuple[int, ...], generator: Any) -> Array:
         """Gumbel's noise, whose greatest sum with the logits is a sample."""
-        uniform = torch.rand((*shape, self.outputs), generator=generator)
+        uniform = torch.rand((*shape, self.outputs), generator=generator, device=_place(generator))
         return -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
 
     def sample(self, xp: Any, outputs: Array, log_std: Array, noise: Array) -> Array:
@@ -120,6 +120,11 @@ class Categorical:
     def _taken(self, xp: Any, action: Array) -> Array:
         """1.0 at the action taken, 0.0 elsewhere: (..., outputs)."""
         return 1.0 * (action == xp.arange(self.outputs, device=action.device))
+
+
+def _place(generator: Any) -> Any:
+    """Where a generator draws; torch's default one where it is None."""
+    return None if generator is None else generator.device
 
 
 Distribution: TypeAlias = Gaussian | Categorical

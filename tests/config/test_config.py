@@ -11,7 +11,10 @@ from sbtrpo.config.run import RunSettings
 from sbtrpo.config.settings import declared
 
 # The specification's table of hyperparameters, written out: nothing here is read from the methods.
-ALL = {"gae_lambda": 0.95, "baseline_ridge": 1e-3, "critic_l2": 1e-3, "max_grad_norm": 40.0}
+ALL = {
+    "gae_lambda": 0.95, "baseline_ridge": 1e-3, "replay_steps": 1_000_000, "replay_updates": 2_000, "pessimism": 0.0,
+    "critic_l2": 1e-3, "max_grad_norm": 40.0,
+}  # fmt: skip
 LINE_SEARCH = {
     "step_decay": 0.0, "step_decay_from": 0.0, "pace": 0.0, "pace_memory": 0.98, "line_search_fraction": 0.8,
     "line_search_first": 1.0,

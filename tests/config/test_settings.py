@@ -245,17 +245,22 @@ def test_the_settings_of_where_and_how_a_run_runs_are_not_in_effect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("advantage", "critics", "baseline"),
-    [("mc", False, False), ("mc-linear", False, True), ("gae-reward", True, False), ("gae", True, False)],
+    ("advantage", "needs"),
+    [
+        ("mc", ""),
+        ("mc-linear", "baseline"),
+        ("gae-reward", "critics"),
+        ("gae", "critics"),
+        ("off-policy-cost", "off-policy"),
+        ("off-policy", "off-policy"),
+    ],
 )
 @every_method
-def test_settings_of_critics_and_baseline_count_where_there_are_such(
-    algo: str, advantage: str, critics: bool, baseline: bool
-) -> None:
+def test_settings_of_an_estimate_of_advantages_count_where_there_is_such(algo: str, advantage: str, needs: str) -> None:
     config = TrainConfig(algo=algo, advantage=advantage)
     for name, item in declared(catalogue.method(algo).settings).items():
         hits = algo in ("sb-trpo_hits", "sb-trpo_late_hits", "sb-trpo_polished")
-        counts = {"critics": critics, "baseline": baseline, "first-hit": hits, None: True}[item.rule.needs]
+        counts = {"first-hit": hits, None: True}.get(item.rule.needs, item.rule.needs == needs)
         assert (name in config.in_effect()) is counts
         if item.rule.needs:
             given = config.replace(**{name: another(item, config.get(name))})

@@ -131,6 +131,7 @@ def test_a_cnn_is_refused_where_there_are_no_pictures(settings: dict[str, Any], 
         Trainer(TrainConfig(**settings))
 
 
-def test_a_linear_baseline_of_pixels_is_refused() -> None:
-    with pytest.raises(ValueError, match="mc-linear fits a weight to every pixel; with network cnn use mc, gae-reward"):
-        TrainConfig(**LAMP, advantage="mc-linear")
+@pytest.mark.parametrize("advantage", ["mc-linear", "off-policy-cost", "off-policy"])
+def test_what_knows_no_images_is_refused(advantage: str) -> None:
+    with pytest.raises(ValueError, match=f"{advantage} gives every pixel weights of its own; with network cnn use mc"):
+        TrainConfig(**LAMP, advantage=advantage)

@@ -126,9 +126,9 @@ def test_an_episode_is_safe_if_it_violates_no_constraint() -> None:
 
 
 @pytest.mark.usefixtures("two")
-@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae"])
+@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae", "off-policy-cost", "off-policy"])
 def test_every_kind_of_advantage_has_a_row_for_each_signal(advantage: str) -> None:
-    trainer = toy("trpo_lag", advantage=advantage, critic_passes=1)
+    trainer = toy("trpo_lag", advantage=advantage, critic_passes=1, replay_updates=5)
     heads = {"gae": 3, "gae-reward": 1}.get(advantage, 0)
     for epoch in range(2):
         rollout = trainer.collector.collect(STEPS)
@@ -141,6 +141,9 @@ def test_every_kind_of_advantage_has_a_row_for_each_signal(advantage: str) -> No
             assert baseline is not None
             assert baseline.shape[1] == 3
             assert all(not torch.equal(a, b) for a, b in zip(advantages.estimates, returns, strict=True))
+        elif advantage.startswith("off-policy"):
+            same = [torch.equal(a, b) for a, b in zip(advantages.estimates, returns, strict=True)]
+            assert same == [advantage == "off-policy-cost", False, False]
         else:
             assert torch.equal(advantages.estimates[heads:], returns[heads:])
         assert (advantages.targets is None) == (heads == 0)

@@ -97,13 +97,13 @@ def assert_same_episodes(a: Path, b: Path) -> None:
         np.testing.assert_array_equal(ours[name], theirs[name])
 
 
-@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae"])
+@pytest.mark.parametrize("advantage", ["mc", "mc-linear", "gae-reward", "gae", "off-policy"])
 @pytest.mark.parametrize("config", [TOY, SMALL], ids=["toy", "mujoco"])
 def test_a_restored_trainer_continues_bit_for_bit(config: TrainConfig, advantage: Any, tmp_path: Path) -> None:
     """Through a checkpoint on disk, with critics, baselines, sleeping bodies and all."""
     from sbtrpo.runs import checkpoint
 
-    config = config.replace(advantage=advantage, critic_passes=2)
+    config = config.replace(advantage=advantage, critic_passes=2, replay_updates=5)
     trainer = Trainer(config)
     for _ in range(2):
         trainer.run_epoch()

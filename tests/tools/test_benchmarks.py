@@ -153,7 +153,7 @@ def test_critics_of_actions_learn_what_leads_to_a_hit_from_earlier_policies(esti
         torch.testing.assert_close(height(seen, ours.policy), height(earlier, theirs.policy), rtol=0, atol=1e-5)
         high = (height(seen, ours.policy) > 0.5)[1:] & ~earlier.truncated[:-1]
         assert torch.equal(high, (earlier.cost[:-1] > 0) & ~earlier.truncated[:-1])  # where the strip is
-    critics = module.ActionCritics([seen], ours.policy, gamma, updates=400)
+    critics = module.FromThePast([seen], ours.policy, gamma, updates=400)
     with torch.no_grad():
         y, up = height(rollout, ours.policy), rollout.action[..., 1] - ours.policy.mean(rollout.obs)[..., 1]
         for pessimism in (0.0, 1.0):
