@@ -168,11 +168,11 @@ class MethodSettings:
     baseline_ridge: float = setting(1e-3, least=0, needs="baseline")
     """Of the linear baseline, relative to the mean square of its features."""
     replay_steps: int = setting(1_000_000, least=0, ceiling=10**9, needs="off-policy")
-    """Steps of earlier epochs that critics of state and action learn from beside an epoch's own. A checkpoint holds
-    them."""
+    """Steps of earlier epochs, of eight at the most, that critics of state and action learn from beside an epoch's own;
+    an eighth of them is what an epoch leaves, whole worlds of it. A checkpoint holds them."""
     replay_updates: int = setting(2_000, least=1, ceiling=10**7, needs="off-policy")
-    """Minibatches of these critics in an epoch."""
-    pessimism: float = setting(0.0, least=0, needs="off-policy")
+    """Minibatches of these critics in an epoch: a GPU's work, on two cores they take some 0.1 s each."""
+    pessimism: float = setting(0.0, least=0, ceiling=1_000, needs="off-policy")
     """So many deviations between these critics, of which there are five for each signal, are added to their mean for
     costs, and taken from it for reward."""
     critic_learning_rate: float = setting(1e-3, above=0, needs="critics")
@@ -201,9 +201,9 @@ class MethodSettings:
             return True
         if needs == "first-hit":
             return self.first_hits(1.0)
-        if needs == "critics":
-            return self.heads() > 0
-        return self.advantage == "mc-linear" if needs == "baseline" else self.advantage.startswith("off-policy")
+        if needs == "off-policy":
+            return self.advantage in ("off-policy-cost", "off-policy")
+        return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
 
     def scheduled(self, progress: float) -> dict[str, float]:
         """Settings that change over a run, by what they are when this share of it is over, in [0, 1]."""

@@ -74,7 +74,7 @@ class TrainConfig(RunSettings):
             raise ValueError("patience counts evaluations, and there are none; give evaluate_every, too, such as 25")
         for name in (name for name, value in self.settings().items() if value == ()):
             raise ValueError(f"{name} must name at least one {'layer' if name == 'hidden' else 'value'}, got ()")
-        if self.network == "cnn" and self.method.advantage in ("mc-linear", "off-policy-cost", "off-policy"):
+        if self.network == "cnn" and (self.method.in_effect("baseline") or self.method.in_effect("off-policy")):
             raise ValueError(
                 f"advantage {self.method.advantage} gives every pixel weights of its own; with network cnn use mc,"
                 " gae-reward or gae"

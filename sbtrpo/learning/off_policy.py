@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from sbtrpo.learning.advantages import paths, returns_to_go
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.nets.action_critics import ActionCritics, Samples, encoded
 from sbtrpo.nets.distributions import Array
+from sbtrpo.nets.normaliser import units
 from sbtrpo.nets.policy import Policy
 
 FEW_STEPS = 10
@@ -76,7 +78,11 @@ class Piece:
         return cls(**{name: tensor.clone() for name, tensor in kept.items()})
 
     def samples(self, policy: Policy, gamma: float, signals: slice, first_hit: bool, spans: Spans) -> Samples:
-        """All steps of which it is known what the next few brought."""
+        """All steps of which it is known what the next few brought.
+
+        Of the last ones, after which the rollout is cut, that is so where a time-out comes before the cut. Whether the
+        path has ended otherwise must not count: of those cut short, only the ones with a violation would be left.
+        """
         x, _, ended = (part[signals] for part in paths(self.signals, self.terminated, self.truncated, first_hit))
         x, (steps, worlds) = x * spans.unit[:, None, None], self.time.shape
         gains, weight = torch.zeros_like(x), torch.ones_like(x)
@@ -85,7 +91,8 @@ class Piece:
             gains[:, :until] += gamma**k * weight[:, :until] * x[:, k:]
             weight[:, :until] *= ~ended[:, k:]
         rows = torch.arange(steps * worlds, device=self.obs.device).view(steps, worlds)
-        known = (rows < (steps - FEW_STEPS) * worlds) | (weight == 0).all(dim=0)
+        timed_out = (self.truncated & ~self.terminated).flip(0).cumsum(dim=0).flip(0) > 0
+        known = (rows < (steps - FEW_STEPS) * worlds) | timed_out
         now = rows[known]
         return Samples(
             inputs=seen(self.obs, self.time).flatten(0, 1),
@@ -128,17 +135,21 @@ class OffPolicy:
         updates: minibatches in an epoch.
         pessimism: of the critics (see `ActionCritics.advantages`).
         generator: of the critics' first weights, on the CPU.
+        steady: whether statistics of observations change only where `rescale` tells of it.
     """
 
     def __init__(
         self, signals: slice, policy: Policy, gamma: float, keep: int, updates: int, pessimism: float,
-        generator: torch.Generator,
+        generator: torch.Generator, steady: bool,
     ) -> None:  # fmt: skip
         self.signals = signals
         self.critics = ActionCritics(signals.stop - signals.start, policy, generator)
         self._policy, self._gamma, self._keep = policy, gamma, keep
         self._updates, self._pessimism = updates, pessimism
         self._pieces: list[Piece] = []
+        self._steady = steady
+        self._seen_in = units(policy.normaliser.state_dict())
+        """Mean and deviation in which the pieces are, where statistics are not steady."""
         self._units = torch.zeros(self.critics.signals, device=policy.device)
         """One over the deviation of the first discounted sums that differed; 0 where none have yet."""
 
@@ -154,6 +165,11 @@ class OffPolicy:
             (S, T, N) advantages, 0 of a signal that has been 0 in all samples; (S,) the critics' mean squared errors.
         """
         policy, obs = self._policy, rollout.obs
+        if not all(bool(tensor.isfinite().all()) for tensor in (obs, rollout.action, rollout.signals)):
+            nothing = torch.full_like(rollout.signals[self.signals], math.nan)  # the update is skipped, and told
+            return nothing, nothing.flatten(1).sum(dim=1)
+        if not self._steady:
+            self._follow()
         self._measure(rollout)
         spans = Spans.of(self.signals, torch.where(self._units > 0, self._units, 1.0), first_hit)
         pieces = [*self._pieces, Piece.of(rollout)]
@@ -174,12 +190,25 @@ class OffPolicy:
 
     def _remember(self, rollout: Rollout) -> None:
         steps, worlds = rollout.obs.shape[:2]
-        if kept := min(worlds, self._keep // EPOCHS_KEPT // steps):
+        kept = min(worlds, self._keep // EPOCHS_KEPT // steps)
+        if kept:
             self._pieces = [*self._pieces[1 - EPOCHS_KEPT :], Piece.of(rollout, kept)]
+        else:
+            self._pieces = self._pieces[1:]
 
     def rescale(self, ratio: Array, shift: Array) -> None:
         """Go on where a normalised observation x is from now on (x - shift) / ratio: (obs_dim,)."""
         self.critics.rescale(ratio, shift)
+        self._rescale_pieces(ratio, shift)
+
+    def _follow(self) -> None:
+        """Show what is kept in the units in which the policy sees today."""
+        (mean, scale), (new_mean, new_scale) = self._seen_in, units(self._policy.normaliser.state_dict())
+        self._seen_in = new_mean, new_scale
+        if not (np.array_equal(mean, new_mean) and np.array_equal(scale, new_scale)):
+            self._rescale_pieces(new_scale / scale, (new_mean - mean) / scale)
+
+    def _rescale_pieces(self, ratio: Array, shift: Array) -> None:
         for piece in self._pieces:
             double = [torch.as_tensor(x, device=piece.obs.device) for x in (shift, ratio)]
             piece.obs = ((piece.obs.double() - double[0]) / double[1]).to(piece.obs.dtype)
@@ -187,11 +216,14 @@ class OffPolicy:
     def state_dict(self) -> dict[str, Any]:
         """Critics and what is kept of earlier epochs."""
         pieces = [{name: tensor.cpu().numpy() for name, tensor in vars(piece).items()} for piece in self._pieces]
-        return {"critics": self.critics.state_dict(), "units": self._units.cpu().numpy(), "pieces": pieces}
+        mean, scale = self._seen_in
+        kept = {"pieces": pieces, "mean": mean, "scale": scale}
+        return {"critics": self.critics.state_dict(), "units": self._units.cpu().numpy(), **kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state_dict`."""
         self.critics.load_state_dict(state["critics"])
+        self._seen_in = np.asarray(state["mean"]), np.asarray(state["scale"])
         device = self._policy.device
         self._units = torch.as_tensor(state["units"]).to(device)
         self._pieces = [

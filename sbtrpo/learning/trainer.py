@@ -29,7 +29,7 @@ from sbtrpo.learning.callbacks import added_numbers, check_names
 from sbtrpo.learning.design import design_for
 from sbtrpo.learning.identity import identities, plain
 from sbtrpo.learning.metrics import WINDOW, EpisodeWindows
-from sbtrpo.learning.off_policy import OffPolicy
+from sbtrpo.learning.off_policy import FEW_STEPS, OffPolicy
 from sbtrpo.learning.placement import collector_class, place
 from sbtrpo.learning.rollout import TOTAL_ONLY, Collector, Rollout
 from sbtrpo.learning.start import start_of, take_over
@@ -97,7 +97,13 @@ class Trainer:
         if settings.in_effect("off-policy"):
             judged = slice(int(settings.advantage == "off-policy-cost"), 1 + len(names))
             amounts = settings.replay_steps, settings.replay_updates, settings.pessimism
-            self.off_policy = OffPolicy(judged, self.policy, config.gamma, *amounts, self._init)
+            if (steps := config.steps_per_epoch // config.num_envs) <= FEW_STEPS:
+                raise UserError(
+                    f"advantage {settings.advantage} looks {FEW_STEPS} steps ahead, and an epoch has"
+                    f" {steps} steps of each world; give more steps_per_epoch or fewer num_envs"
+                )
+            steady = config.statistics == "steady"
+            self.off_policy = OffPolicy(judged, self.policy, config.gamma, *amounts, self._init, steady)
         self.start = start_of(config)
         """What the run begins with; None where it begins anew."""
         self.beginning = "" if self.start is None else take_over(self.start, config, self.policy, self.critics)

@@ -132,10 +132,15 @@ class ActionCritics:
             return values.mean(dim=1) + pessimism * values.std(dim=1)
 
         found = []
-        for piece in chunks(len(inputs)):
-            seen = inputs[piece].expand(self._networks, -1, -1)
-            usual = torch.stack([q(seen, self._acted(policy, seen, generator)) for _ in range(ACTIONS)]).mean(dim=0)
-            found.append(q(seen, action[piece].expand(self._networks, -1, -1)) - usual)
+        for piece in chunks(len(inputs), self._networks):
+            rows = inputs[piece]
+            seen = rows.expand(self._networks, -1, -1)
+
+            def q_of(done: Tensor, seen: Tensor = seen) -> Tensor:
+                return q(seen, done.expand(self._networks, -1, -1))
+
+            usual = torch.stack([q_of(self._acted(policy, rows, generator)) for _ in range(ACTIONS)]).mean(dim=0)
+            found.append(q_of(action[piece]) - usual)
         return torch.cat(found, dim=1)
 
     def _acted(self, policy: Policy, inputs: Tensor, generator: torch.Generator) -> Tensor:

@@ -252,13 +252,14 @@ def rows_per_minibatch(batch: int, count: int, samples: int) -> int:
     return min(rows, samples)
 
 
-def chunks(rows: int) -> list[slice]:
-    """All rows in pieces of bounded size.
+def chunks(rows: int, networks: int = 1) -> list[slice]:
+    """All rows in pieces of bounded size, the smaller the more networks see them at once.
 
     >>> chunks(100_000)
     [slice(0, 65536, None), slice(65536, 100000, None)]
     """
-    return [slice(start, min(start + CHUNK, rows)) for start in range(0, rows, CHUNK)]
+    size = max(1, CHUNK // networks)
+    return [slice(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
 def to_numpy(values: Array) -> Any:

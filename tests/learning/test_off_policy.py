@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sbtrpo.config import TrainConfig
+from sbtrpo.errors import UserError
 from sbtrpo.learning.off_policy import EPOCHS_KEPT, FEW_STEPS, Piece, Spans, together
 from sbtrpo.learning.rollout import Rollout
 from sbtrpo.learning.statistics import settle
@@ -40,6 +41,7 @@ def played(trainer: Trainer, steps: int) -> Rollout:
 def by_a_plain_loop(rollout: Rollout, first_hit: bool) -> dict[tuple[int, int], tuple[float, float, int]]:
     """Of each sample, by step and world: what a few steps brought, what counts after them, and where that is."""
     cost, ended = rollout.signals[1].numpy(), (rollout.terminated | rollout.truncated).numpy()
+    timed_out = (rollout.truncated & ~rollout.terminated).numpy()
     found = {}
     steps, worlds = cost.shape
     for t in range(steps):
@@ -50,7 +52,8 @@ def by_a_plain_loop(rollout: Rollout, first_hit: bool) -> dict[tuple[int, int], 
                 gain += GAMMA**k * (1.0 if hit else float(cost[t + k, n]))
                 k += 1
                 if hit or ended[t + k - 1, n]:
-                    found[t, n] = gain, 0.0, min(t + FEW_STEPS, steps - 1)
+                    if t + FEW_STEPS < steps or timed_out[t:, n].any():
+                        found[t, n] = gain, 0.0, min(t + FEW_STEPS, steps - 1)
                     break
             else:
                 if t + FEW_STEPS < steps:
@@ -65,7 +68,7 @@ def test_samples_are_what_a_few_steps_brought(first_hit: bool) -> None:
     spans = Spans.of(COST, ALIKE, first_hit)
     samples = Piece.of(rollout).samples(trainer.policy, GAMMA, COST, first_hit, spans)
     expected = by_a_plain_loop(rollout, first_hit)
-    assert 0 < len(expected) < 73 * 4
+    assert len(expected) == (73 - FEW_STEPS) * 4  # of the last episode, whether it violates or not, none that is cut
     assert len(samples.now) == len(expected)
     ends = 0
     for row, gain, weight, after in zip(samples.now, samples.gains[0], samples.weight[0], samples.after, strict=True):
@@ -106,7 +109,7 @@ def test_critics_find_what_two_costs_will_be(monkeypatch: pytest.MonkeyPatch) ->
     signals = torch.zeros(3, length, count)
     signals[1, -1], signals[2] = 1, 1 - GAMMA
     action = torch.randn(length, count, 2, generator=torch.Generator().manual_seed(0))
-    piece = Piece(obs, time, action, signals, over, torch.zeros_like(over))
+    piece = Piece(obs, time, action, signals, torch.zeros_like(over), over)
     critics = ActionCritics(2, policy, torch.Generator().manual_seed(1))
     drawing, costs = torch.Generator().manual_seed(2), slice(1, 3)
     spans = Spans.of(costs, torch.ones(2), False)
@@ -164,6 +167,68 @@ def test_what_is_kept_stays_what_was_seen_where_statistics_move() -> None:
     assert np.abs(trainer.policy.normaliser.mean - units).max() > 1e-4
     for now, then in zip(told(), before, strict=True):
         torch.testing.assert_close(now, then, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("statistics", ["running", "steady"])
+def test_what_is_kept_is_in_the_units_of_today(statistics: str) -> None:
+    trainer = Trainer(TrainConfig(**TOY, statistics=statistics))
+    assert trainer.off_policy is not None
+    seen = []
+    for _ in range(3):
+        trainer.run_epoch()
+        piece, normaliser = trainer.off_policy._pieces[0], trainer.policy.normaliser
+        if statistics == "running":
+            mean, scale = trainer.off_policy._seen_in
+            seen.append(piece.obs.double() * torch.as_tensor(scale) + torch.as_tensor(mean))
+        else:
+            scale = np.sqrt(normaliser.var + normaliser.EPSILON)
+            seen.append(piece.obs.double() * torch.as_tensor(scale) + torch.as_tensor(normaliser.mean))
+    torch.testing.assert_close(seen[1], seen[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(seen[2], seen[0], rtol=1e-4, atol=1e-5)
+    if statistics == "running":
+        np.testing.assert_array_equal(trainer.off_policy._seen_in[0], trainer.policy.normaliser.mean)
+
+
+def test_epochs_that_outgrow_what_is_kept_leave_nothing_old() -> None:
+    trainer = Trainer(TrainConfig(**TOY, replay_steps=EPOCHS_KEPT * 100))
+    kept = trainer.off_policy
+    assert kept is not None
+    trainer.run_epoch()
+    assert len(kept._pieces) == 1
+    kept._keep = EPOCHS_KEPT * 99
+    trainer.run_epoch()
+    assert kept._pieces == []
+
+
+def test_pessimism_is_about_networks_that_differ_not_about_actions() -> None:
+    trainer = Trainer(TrainConfig(**TOY))
+    critics = ActionCritics(1, trainer.policy, torch.Generator().manual_seed(0))
+    for param in critics.stack.params:
+        param.copy_(param[:1].expand_as(param))
+    inputs, action = torch.randn(50, 3), torch.randn(50, 2)
+    found = [
+        critics.advantages(inputs, action, trainer.policy, torch.Generator().manual_seed(1), pessimism)
+        for pessimism in (0.0, 3.0)
+    ]
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=1e-5)
+    assert float(found[0].std()) > 0
+
+
+def test_what_is_not_a_number_skips_the_update_and_is_not_learnt() -> None:
+    trainer = Trainer(TrainConfig(**TOY))
+    assert trainer.off_policy is not None
+    rollout = played(trainer, 100)
+    rollout.signals[0, 3, 1] = float("nan")
+    theta = trainer.off_policy.critics.stack.theta.clone()
+    assert trainer.learn(rollout, 1.0).row["skipped"] == 1
+    torch.testing.assert_close(trainer.off_policy.critics.stack.theta, theta, rtol=0, atol=0)
+    assert trainer.off_policy._pieces == []
+    assert trainer.learn(played(trainer, 100), 1.0).row["skipped"] == 0
+
+
+def test_epochs_shorter_than_what_is_looked_ahead_are_refused() -> None:
+    with pytest.raises(UserError, match="looks 10 steps ahead, and an epoch has 10 steps of each world; give more"):
+        Trainer(TrainConfig(**TOY | {"num_envs": 40}))
 
 
 def test_without_a_violation_the_whole_step_is_rewards() -> None:
