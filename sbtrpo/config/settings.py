@@ -171,7 +171,7 @@ class MethodSettings:
     """Steps of earlier epochs, of eight at the most, that critics of state and action learn from beside an epoch's own;
     an eighth of them is what an epoch leaves, whole worlds of it. A checkpoint holds them."""
     replay_updates: int = setting(2_000, least=1, ceiling=10**7, needs="off-policy")
-    """Minibatches of these critics in an epoch: a GPU's work, on two cores they take some 0.1 s each."""
+    """Minibatches of these critics in an epoch: a GPU's work, on two cores each takes some 0.15 s."""
     pessimism: float = setting(0.0, least=0, ceiling=1_000, needs="off-policy")
     """So many deviations between these critics, of which there are five for each signal, are added to their mean for
     costs, and taken from it for reward."""

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sbtrpo.nets.critics import regress
 from sbtrpo.nets.distributions import Array
 from sbtrpo.nets.forms import chunks
 from sbtrpo.nets.policy import Policy
@@ -99,9 +100,9 @@ class ActionCritics:
             after = samples.inputs[samples.after[rows]]
             follows = _values(self._slow, after, self._acted(policy, after, generator)).clamp(least, most)
             target = gains.gather(1, rows).addcmul_(weight.gather(1, rows), follows)
-            activations = self.stack.forward(torch.cat([samples.inputs[samples.now[rows]], samples.action[rows]], -1))
-            error = activations[-1][..., 0] - target
-            self.stack.backward(activations, (error * (2 / ROWS))[..., None])
+            error = regress(
+                self.stack, torch.cat([samples.inputs[samples.now[rows]], samples.action[rows]], -1), target
+            )
             self.adam.step(
                 self.stack.theta, self.stack.gradient, LEARNING_RATE * (1 + math.cos(math.pi * k / updates)) / 2
             )
@@ -128,19 +129,15 @@ class ActionCritics:
         """
 
         def q(seen: Tensor, done: Tensor) -> Tensor:
-            values = _values(self.stack, seen, done).view(self.signals, ENSEMBLE, -1)
+            both = (x.expand(self._networks, -1, -1) for x in (seen, done))
+            values = _values(self.stack, *both).view(self.signals, ENSEMBLE, -1)
             return values.mean(dim=1) + pessimism * values.std(dim=1)
 
         found = []
         for piece in chunks(len(inputs), self._networks):
-            rows = inputs[piece]
-            seen = rows.expand(self._networks, -1, -1)
-
-            def q_of(done: Tensor, seen: Tensor = seen) -> Tensor:
-                return q(seen, done.expand(self._networks, -1, -1))
-
-            usual = torch.stack([q_of(self._acted(policy, rows, generator)) for _ in range(ACTIONS)]).mean(dim=0)
-            found.append(q_of(action[piece]) - usual)
+            seen = inputs[piece]
+            usual = torch.stack([q(seen, self._acted(policy, seen, generator)) for _ in range(ACTIONS)]).mean(dim=0)
+            found.append(q(seen, action[piece]) - usual)
         return torch.cat(found, dim=1)
 
     def _acted(self, policy: Policy, inputs: Tensor, generator: torch.Generator) -> Tensor:

@@ -169,12 +169,13 @@ class Critics:
         self.adam.load_state_dict(state)
 
 
-def regress(stack: Any, x: Array, y: Array, l2: float) -> Array:
+def regress(stack: Any, x: Array, y: Array, l2: float = 0.0) -> Array:
     """Fill a stack's gradient with that of every network's mean squared error and penalty; returns errors, (K, n)."""
     activations = stack.forward(x)
     error = activations[-1][..., 0] - y
     stack.backward(activations, (error * (2 / y.shape[1]))[..., None])
-    stack.gradient += (2 * l2) * stack.theta
+    if l2:
+        stack.gradient += (2 * l2) * stack.theta
     return error
 
 
