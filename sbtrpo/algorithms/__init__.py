@@ -63,7 +63,7 @@ def make_method(
 
 def check_constraints(config: TrainConfig, constraints: int) -> None:
     """Refuse more constraints than a method takes, and settings for each that are not one for each."""
-    for setting in ("beta", "cost_limit"):
+    for setting in ("beta", "beta_end", "cost_limit"):
         if (value := config.get(setting)) is not None:
             for_each(setting, value, constraints)
     taken: int | None = catalogue.method(config.algo).implementation.constraints_taken

@@ -24,8 +24,15 @@ from typing_extensions import override
 
 from sbtrpo.algorithms.base import Costs, Diagnostics, Trial, by_constraint
 from sbtrpo.algorithms.several import joint_step
-from sbtrpo.algorithms.trust_region import Proposal, TrustRegion, TrustRegionMethod, TrustRegionSettings, solve
-from sbtrpo.config.settings import Advantage, for_each, setting
+from sbtrpo.algorithms.trust_region import (
+    Proposal,
+    TrustRegion,
+    TrustRegionMethod,
+    TrustRegionSettings,
+    over_since,
+    solve,
+)
+from sbtrpo.config.settings import Advantage, Needs, for_each, setting
 
 KAPPA = 1e-8
 """Keeps the share's denominator from vanishing (algorithm 1, line 7)."""
@@ -41,6 +48,11 @@ class SBTRPOSettings(TrustRegionSettings):
     beta: float | tuple[float, ...] = setting(0.75, least=0, most=1, span="between 0 (reward only) and 1 (cost only)")
     """The safety bias: the share of the best cost decrease that every step must keep, in [0, 1]; one value, or one for
     each constraint."""
+    beta_end: float | tuple[float, ...] | None = setting(None, least=0, most=1)
+    """The safety bias at the end of the run, towards which beta moves linearly; one value, or one for each constraint.
+    Left out, beta stays what it is."""
+    beta_from: float = setting(0.0, least=0, below=1, span="in [0, 1)", needs="beta-end")
+    """With beta_end: the share of the run after which beta begins to move."""
     solver: Literal["convex", "exact"] = "convex"
     """convex: the paper's combination of both steps; exact: the best reward step of the same cost decrease."""
     cost_to_go: Literal["sum", "first-hit"] = "sum"
@@ -65,6 +77,18 @@ class SBTRPOSettings(TrustRegionSettings):
     @override
     def first_hits(self, progress: float) -> bool:
         return self.cost_to_go == "first-hit" and progress >= self.first_hit_from
+
+    @override
+    def in_effect(self, needs: Needs | None) -> bool:
+        return self.beta_end is not None if needs == "beta-end" else super().in_effect(needs)
+
+    @override
+    def scheduled(self, progress: float) -> dict[str, Any]:
+        if self.beta_end is None:
+            return super().scheduled(progress)
+        beta, end = np.asarray(self.beta), np.asarray(self.beta_end)
+        now = (beta + over_since(self.beta_from, progress) * (end - beta)).tolist()
+        return {**super().scheduled(progress), "beta": tuple(now) if isinstance(now, list) else now}
 
 
 class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
@@ -91,7 +115,9 @@ class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
             falls = all(new <= old for new, old in zip(trial.surrogates[1:], old_costs, strict=True))
             return trial.kl <= settings.target_kl and falls
 
-        facts = {**delta.facts, **self.residuals(solution)}
+        betas = for_each("beta", settings.beta, len(self.names))
+        moving = {} if settings.beta_end is None else by_constraint("beta", betas, self.names)
+        facts = {**moving, **delta.facts, **self.residuals(solution)}
         return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
 
 

@@ -79,11 +79,19 @@ class TrustRegionSettings(SeparateCritics):
     """Added to the denominators of conjugate gradients; paper: 1e-6, corrected: 0."""
 
     @override
-    def scheduled(self, progress: float) -> dict[str, float]:
+    def scheduled(self, progress: float) -> dict[str, Any]:
         if not self.step_decay:
             return {}
-        over = max(0.0, progress - self.step_decay_from) / (1 - self.step_decay_from)
-        return {"target_kl": self.target_kl * (1 - self.step_decay * over) ** 2}
+        return {"target_kl": self.target_kl * (1 - self.step_decay * over_since(self.step_decay_from, progress)) ** 2}
+
+
+def over_since(begin: float, progress: float) -> float:
+    """With that share of a run over, the share that is over of what lies behind `begin`.
+
+    >>> over_since(0.5, 0.25), over_since(0.5, 0.75)
+    (0.0, 0.5)
+    """
+    return max(0.0, progress - begin) / (1 - begin)
 
 
 T = TypeVar("T", bound=TrustRegionSettings)
@@ -316,12 +324,13 @@ class TrustRegionMethod(Method[T]):
     @override
     def attempt(self, batch: Batch, costs: Costs, progress: float) -> Diagnostics:
         settings = self.settings
-        now: dict[str, Any] = settings.scheduled(progress)
+        now = settings.scheduled(progress)
         if not now:
             return self._attempt(batch, costs)
         try:
             self.settings = dataclasses.replace(settings, **now)
-            return {"radius": self.settings.target_kl, **self._attempt(batch, costs)}
+            radius = {"radius": self.settings.target_kl} if "target_kl" in now else {}
+            return {**radius, **self._attempt(batch, costs)}
         finally:
             self.settings = settings
 

@@ -264,7 +264,7 @@ def _run_table(
     values = config.settings() | {"init_from": config.in_effect()["init_from"]}  # by what it is, not where it lies
     settings = {f"config_{key}" if key in metrics.column_names else key: values.get(key) for key in varied}
     table = {key: constant(value, count) for key, value in {**facts, **settings}.items()}
-    # A method of the user's may report a number by the name of a setting.
+    # A method may report a number by the name of a setting, as SB-TRPO does while beta moves.
     names = {key: f"metric_{key}" if key in table else key for key in metrics.column_names}
     table |= {name: metrics[key] for key, name in names.items()}
     table |= timing | {f"{FRESH}{key}": values for key, values in fresh.items() if key != "steps"}

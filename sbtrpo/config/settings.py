@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal
 
 Advantage = Literal["mc", "mc-linear", "gae-reward", "gae", "off-policy-cost", "off-policy"]
 Fidelity = Literal["paper", "corrected"]
-Needs = Literal["critics", "baseline", "off-policy", "patience", "growth", "first-hit"]
+Needs = Literal["critics", "baseline", "off-policy", "patience", "growth", "first-hit", "beta-end"]
 _SAME: Any = object()
 
 
@@ -205,7 +205,7 @@ class MethodSettings:
             return self.advantage in ("off-policy-cost", "off-policy")
         return self.heads() > 0 if needs == "critics" else self.advantage == "mc-linear"
 
-    def scheduled(self, progress: float) -> dict[str, float]:
+    def scheduled(self, progress: float) -> dict[str, Any]:
         """Settings that change over a run, by what they are when this share of it is over, in [0, 1]."""
         return {}
 

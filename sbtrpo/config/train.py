@@ -152,7 +152,8 @@ class TrainConfig(RunSettings):
         rules = declared(type(self.method))
         needs = {name: rules[name].rule.needs for name in self.given if name in rules}
         idle = {name: need for name, need in needs.items() if not self.method.in_effect(need)}
-        return {name: "cost_to_go" if need == "first-hit" else "advantage" for name, need in idle.items()}
+        by: dict[Needs | None, str] = {"first-hit": "cost_to_go", "beta-end": "beta_end"}
+        return {name: by.get(need, "advantage") for name, need in idle.items()}
 
     def notes(self) -> list[str]:
         """What a user may not expect of these settings."""
@@ -177,7 +178,7 @@ class TrainConfig(RunSettings):
 
 LATEST = (
     ("epoch_growth", 0.0), ("statistics", "running"), ("grow_by", "steps"), ("cost_to_go", "sum"),
-    ("first_hit_from", 0.0), ("end_at_violation", False),
+    ("first_hit_from", 0.0), ("end_at_violation", False), ("beta_end", None), ("beta_from", 0.0),
 )  # fmt: skip
 """Settings as they were before there were such: files of policies leave them out, as they did then."""
 LATER = (

@@ -28,8 +28,10 @@ def changed_settings(saved: Mapping[str, Any], config: TrainConfig) -> list[str]
     for name in ("task", "algo"):
         if all(Path(str(known.get(name)).partition(":")[0]).suffix in (".toml", ".py") for known in (saved, now)):
             del now[name]
-    before = {name: saved.get(name, dict(LATER).get(name)) for name in now}  # earlier versions wrote None for a default
-    return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if before[k] not in (None, v)]
+    before = {name: saved.get(name, dict(LATER).get(name)) for name in now}
+    # Earlier versions wrote None for a default.
+    told = {name for name, value in before.items() if value is not None or (name, None) in LATER}
+    return [f"{k} ({before[k]!r}, now {v!r})" for k, v in now.items() if k in told and before[k] != v]
 
 
 def plain(value: Any) -> Any:

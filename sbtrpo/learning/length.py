@@ -36,10 +36,19 @@ def of_another_length(before: TrainConfig, after: TrainConfig, done: int) -> lis
     return [
         f"the run now has {after.epochs:,} epochs in place of {before.epochs:,}"
         + "".join(
-            f"; {name} goes on at {now[name]:.4g}, where it was {then[name]:.4g}"
+            f"; {name} goes on at {_text(now[name])}, where it was {_text(then[name])}"
             for name in now
             if now[name] != then[name]
         )
         + (sums if hits and not hits_now else "")
         + (own if ":" in before.algo else "")
     ]
+
+
+def _text(value: float | tuple[float, ...]) -> str:
+    """A setting's value, or those for each constraint.
+
+    >>> _text(0.25), _text((0.5, 0.75))
+    ('0.25', '0.5, 0.75')
+    """
+    return ", ".join(f"{number:.4g}" for number in (value if isinstance(value, tuple) else (value,)))

@@ -16,7 +16,9 @@ from sbtrpo.report import paper
 Group: TypeAlias = tuple[str, str]
 """A task and a method."""
 
-NAMED = ("advantage", "solver", "beta", "cost_limit", "fidelity", "constraints", "end_at_violation", VERSION)
+NAMED = (
+    "advantage", "solver", "beta", "beta_end", "cost_limit", "fidelity", "constraints", "end_at_violation", VERSION,
+)  # fmt: skip
 """Settings that make a variant even if all runs of a method share them."""
 NEVER_APART = ("grow_by",)
 """Settings that make no variant even if runs of a method differ in them: they learn from as many episodes."""
@@ -27,6 +29,7 @@ _CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_cr
 """SB-TRPO's variants are one method, told apart by their advantages."""
 _PHRASES = {
     "beta": "β = {}",
+    "beta_end": "β = {} at the end",
     "cost_limit": "limit {}",
     "advantage": "{} advantage",
     "solver": "{} solver",

@@ -345,8 +345,8 @@ class RunFolder:
     def draw_curves(self) -> Path:
         """Draw curves.png from metrics.csv."""
         c = self.config
-        beta = c.get("beta")
-        bias = "" if beta is None else f", β = {beta}"
+        betas = [str(beta) for beta in (c.get("beta"), c.get("beta_end")) if beta is not None]
+        bias = f", β = {' to '.join(betas)}" if betas else ""
         title = f"{c.task_entry.label}, {c.label}{bias}, advantage {c.method.advantage}, seed {c.seed}"
         write_atomically(self.path / "curves.png", curves_png(self.metrics(), title, self.evaluations()))
         return self.path / "curves.png"

@@ -1,6 +1,6 @@
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from sbtrpo.config import TrainConfig
 from sbtrpo.nets.network import flatten
 from sbtrpo.nets.policy import Policy
 from tests.algorithms.problems import KL, instance, kl_of, pure_steps, slsqp
-from tests.algorithms.samples import COMMON, altered, make_batch, make_policy
+from tests.algorithms.samples import COMMON, altered, make_batch, make_policy, start, theta_of
 
 CONFIG = TrainConfig(target_kl=KL)
 SETTINGS = SBTRPOSettings(target_kl=KL)
@@ -313,3 +313,60 @@ def test_a_line_search_that_fails_keeps_theta_and_says_so(monkeypatch: pytest.Mo
     assert found["accepted_step"] == found["step_norm"] == found["kl_predicted_damped"] == 0
     assert found["surrogate_r_change"] == found["surrogate_c_change"] == 0
     assert found["skipped"] == 0
+
+
+# ---- a bias that moves -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0.5, 0.6, 0.7, 0.8, 0.9]),
+        ({"beta_from": 0.5}, [0.5, 0.5, 0.5, 0.7, 0.9]),
+        ({"beta": 0.9, "beta_end": 0.5}, [0.9, 0.8, 0.7, 0.6, 0.5]),
+        ({"beta": (0.1, 0.5)}, [(0.1, 0.5), (0.3, 0.6), (0.5, 0.7), (0.7, 0.8), (0.9, 0.9)]),
+        ({"beta_end": (0.5, 0.9)}, [(0.5, 0.5), (0.5, 0.6), (0.5, 0.7), (0.5, 0.8), (0.5, 0.9)]),
+    ],
+)
+def test_the_bias_moves_from_where_it_is_to(settings: dict[str, Any], expected: list[Any]) -> None:
+    moving = SBTRPOSettings(**{"beta": 0.5, "beta_end": 0.9, **settings})
+    now = [moving.scheduled(progress) for progress in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert [beta["beta"] for beta in now] == [pytest.approx(beta) for beta in expected]
+    assert (now[0]["beta"], now[-1]["beta"]) == (expected[0], expected[-1])
+
+
+@pytest.mark.parametrize("solver", ["convex", "exact"])
+@pytest.mark.parametrize(("progress", "beta"), [(0.0, 0.5), (0.499, 0.5), (0.75, 0.75)])
+def test_updates_are_those_of_a_constant_bias(progress: float, beta: float, solver: Solver) -> None:
+    """Of the one that holds then; settings stay as they were."""
+    moving, batch = start("sb-trpo", beta=0.5, beta_end=1.0, beta_from=0.5, solver=solver)
+    constant, _ = start("sb-trpo", beta=beta, solver=solver)
+    settings = moving.settings
+    found = moving.update(batch, 20.0, progress)
+    assert found.pop("beta") == beta
+    assert repr(found) == repr(constant.update(batch, 20.0, progress))
+    assert torch.equal(theta_of(moving), theta_of(constant))
+    assert moving.settings is settings
+
+
+@pytest.mark.parametrize(("end", "now"), [(1.0, (0.625, 0.625)), ((1.0, 0.5), (0.625, 0.375))])
+def test_each_constraint_has_its_own_bias_that_moves(
+    end: float | tuple[float, float], now: tuple[float, float]
+) -> None:
+    moving, batch = start("sb-trpo", names=("walls", "speed"), beta=0.25, beta_end=end)
+    constant, _ = start("sb-trpo", names=("walls", "speed"), beta=now)
+    found = moving.update(batch, [20.0, 5.0], 0.5)
+    assert (found.pop("beta_walls"), found.pop("beta_speed")) == now
+    assert repr(found) == repr(constant.update(batch, [20.0, 5.0], 0.5))
+    assert torch.equal(theta_of(moving), theta_of(constant))
+
+
+def test_radius_and_bias_may_move_together() -> None:
+    method, batch = start("sb-trpo", beta=0.5, beta_end=1.0, step_decay=1.0)
+    found = method.update(batch, 20.0, 0.5)
+    assert (found["radius"], found["beta"]) == (method.settings.target_kl / 4, 0.75)
+
+
+def test_a_bias_at_the_end_fits_the_number_of_constraints() -> None:
+    with pytest.raises(ValueError, match="beta_end has 2 values, and there is 1 constraint; give one value, or"):
+        start("sb-trpo", beta_end=(0.6, 0.9))

@@ -131,10 +131,11 @@ def test_unknown_algorithm_is_one_line_with_the_nearest_name(capsys: pytest.Capt
 
 def test_settings_that_change_nothing_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     size = ["--num-envs", "2", "--steps-per-epoch", "200", "--total-steps", "200", "--quiet"]
-    idle = ["--critic-passes", "3", "--critic-l2", "0.1", "--first-hit-from", "0.5"]
+    idle = ["--critic-passes", "3", "--critic-l2", "0.1", "--first-hit-from", "0.5", "--beta-from", "0.5"]
     assert cli.main(["train", "ToyCorridor-v0", *idle, *size, "--out", str(tmp_path / "run")]) == 0
     assert capsys.readouterr().err.splitlines() == [
         "sbtrpo: critic_l2, critic_passes change nothing with advantage mc",
+        "sbtrpo: beta_from changes nothing with beta_end None",
         "sbtrpo: first_hit_from changes nothing with cost_to_go sum",
     ]
     assert RunFolder.open(tmp_path / "run").config.get("critic_passes") == 3

@@ -343,6 +343,15 @@ def test_steps_that_have_grown_short_are_long_again_in_a_longer_run(
     assert RunFolder.open(run).metrics()["radius"].tolist() == pytest.approx([0.01, 0.0025, 0.0025, 0.000625])
 
 
+def test_a_bias_that_has_moved_goes_back_in_a_longer_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = sbtrpo.train(TOY.replace(beta=0.5, beta_end=0.9), tmp_path / "run", quiet=True)
+    assert main(["resume", str(run), "--total-steps", "800"]) == 0
+    assert "beta goes on at 0.7, where it was 0.9" in " ".join(capsys.readouterr().out.split())
+    metrics = RunFolder.open(run).metrics()
+    assert metrics["beta"].tolist() == pytest.approx([0.5, 0.7, 0.7, 0.8])
+    assert "radius" not in metrics
+
+
 def test_a_longer_run_sums_costs_again_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = sbtrpo.train(TOY.replace(algo="sb-trpo_late_hits"), tmp_path / "run", quiet=True)
     assert main(["resume", str(run), "--total-steps", "800"]) == 0

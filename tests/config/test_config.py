@@ -33,9 +33,9 @@ PPO_TYPE = {
 SB_TRPO = {
     **ALL, **LINE_SEARCH, "critic_minibatches": 0,
     "target_kl": 0.01, "cg_iterations": 50, "cg_damping": 0.02, "cg_tolerance": 0.05, "cg_epsilon": 0.0,
-    "line_search_tries": 100, "beta": 0.75, "solver": "convex", "cost_to_go": "sum", "first_hit_from": 0.0,
-    "critic_batch": 128, "critic_learning_rate": 1e-3, "critic_passes": 10, "kl_reduction": "mean_over_dims",
-    "bootstrap_raw_observation": True,
+    "line_search_tries": 100, "beta": 0.75, "beta_end": None, "beta_from": 0.0, "solver": "convex", "cost_to_go": "sum",
+    "first_hit_from": 0.0, "critic_batch": 128, "critic_learning_rate": 1e-3, "critic_passes": 10,
+    "kl_reduction": "mean_over_dims", "bootstrap_raw_observation": True,
 }  # fmt: skip
 COSTLY = {"cost_limit": 0.0, "first_cost_zero": True}
 ADAM = {"multiplier_init": 0.001, "multiplier_rate": 0.035, "multiplier_max": None}
@@ -118,14 +118,14 @@ def test_c_trpos_critics_have_other_minibatches_on_the_hopper() -> None:
 
 @pytest.mark.parametrize("name", sorted({name for settings in PUBLISHED.values() for name in settings}))
 def test_explicit_settings_win_over_a_methods_own(name: str) -> None:
-    owner = next(algo for algo in PUBLISHED if PUBLISHED[algo].get(name) is not None)
+    owner = max((algo for algo in PUBLISHED if name in PUBLISHED[algo]), key=lambda a: PUBLISHED[a][name] is not None)
     own = PUBLISHED[owner][name]
     if isinstance(own, bool):
         other: Any = not own
     elif isinstance(own, str):
         other = {"mc": "gae", "convex": "exact", "mean_over_dims": "sum_over_dims", "sum": "first-hit"}[own]
     else:
-        other = own + 1 if isinstance(own, int) else own / 2 + (1e-3 if own == 0 else 0)
+        other = own + 1 if isinstance(own, int) else own / 2 if own else 1e-3
     for fidelity in ("paper", "corrected"):
         given = of_the_method(algo=owner, fidelity=fidelity, **{name: other})
         assert given[name] == other

@@ -145,6 +145,11 @@ def test_families_differ_in_what_they_have() -> None:
         ({"epoch_growth": math.nan}, "epoch_growth must be a number, got nan"),
         ({"hidden": (64, 0)}, "hidden must be at least 1, got (64, 0)"),
         ({"beta": (0.5, 1.5)}, "beta must be between 0 (reward only) and 1 (cost only), got (0.5, 1.5)"),
+        ({"beta_end": 1.5}, "beta_end must be between 0 and 1, got 1.5"),
+        ({"beta_end": (0.5, -1)}, "beta_end must be between 0 and 1, got (0.5, -1.0)"),
+        ({"beta_end": "high"}, "beta_end must be a number or a list of numbers, got 'high'"),
+        ({"beta_end": ()}, "beta_end must name at least one value, got ()"),
+        ({"beta_end": 0.9, "beta_from": 1}, "beta_from must be in [0, 1), got 1.0"),
         ({"critic_l2": math.nan}, "critic_l2 must be a number, got nan"),
         ({"beta": math.nan}, "beta must be a number or a list of numbers, got nan"),
         ({"beta": (0.5, math.nan)}, "beta must be a number or a list of numbers, got (0.5, nan)"),
@@ -260,9 +265,17 @@ def test_settings_of_an_estimate_of_advantages_count_where_there_is_such(algo: s
     config = TrainConfig(algo=algo, advantage=advantage)
     for name, item in declared(catalogue.method(algo).settings).items():
         hits = algo in ("sb-trpo_hits", "sb-trpo_late_hits", "sb-trpo_polished")
-        counts = {"first-hit": hits, None: True}.get(item.rule.needs, item.rule.needs == needs)
+        counts = {"first-hit": hits, "beta-end": False, None: True}.get(item.rule.needs, item.rule.needs == needs)
         assert (name in config.in_effect()) is counts
         if item.rule.needs:
             given = config.replace(**{name: another(item, config.get(name))})
             assert list(given.without_effect()) == ([] if counts else [name])
             assert (given.digest() != config.digest()) is counts
+
+
+def test_folders_of_runs_whose_bias_stays_keep_their_names() -> None:
+    assert TrainConfig(beta_end=None, beta_from=0.5).digest() == TrainConfig().digest() == "c1727b58"
+    moving = [TrainConfig(beta_end=0.9), TrainConfig(beta_end=0.8), TrainConfig(beta_end=0.9, beta_from=0.5)]
+    assert len({config.digest() for config in [TrainConfig(), *moving]}) == 4
+    assert [list(config.without_effect()) for config in moving] == [[], [], []]
+    assert TrainConfig(beta_from=0.5).without_effect() == {"beta_from": "beta_end"}

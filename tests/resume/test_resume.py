@@ -224,6 +224,7 @@ def test_ctrl_c_while_the_summary_is_written_lets_it_be_written(
         ("hidden = [32, 32]", r"hidden \(\[64, 64\], now \[32, 32\]\)"),
         ('task = "SafetyPointGoal1-v0"', r"task \('ToyCorridor-v0', now 'SafetyPointGoal1-v0'\)"),
         ("beta = 0.5", r"beta \(0.75, now 0.5\)"),
+        ("beta_end = 0.9", r"beta_end \(None, now 0.9\)"),
         ("seed = 4", r"seed \(3, now 4\)"),
         ('algo = "trpo"', r"algo \('sb-trpo', now 'trpo'\)"),
     ],
@@ -248,7 +249,8 @@ def test_a_run_may_be_resumed_with_more_steps_and_elsewhere(tmp_path: Path) -> N
 def edit(config: Path, setting: str) -> None:
     """Give a setting another value."""
     name = setting.partition(" ")[0]
-    lines = [setting if line.startswith(f"{name} =") else line for line in config.read_text().splitlines()]
+    either = f"{name} =", f"# {name} is not set"
+    lines = [setting if line.startswith(either) else line for line in config.read_text().splitlines()]
     assert setting in lines
     config.write_text("\n".join(lines) + "\n")
 
