@@ -91,7 +91,8 @@ DEFAULTS: dict[Objective, Defaults] = {
     "circle": Defaults(extent=0.8, robot_keepout=0.0, lidar_range=6.0, episode_length=500),
     "run": Defaults(extent=17.5, robot_keepout=0.0, episode_length=500, start=(-0.2, 16.5, 0.2, 16.5)),
 }
-SETTINGS = ("id", "robot", "objective", *(f.name for f in dataclasses.fields(Defaults)), "substeps", "objects")
+SETTINGS = ("id", "robot", "objective", *(f.name for f in dataclasses.fields(Defaults)), "substeps",
+            "observe_violation", "objects")  # fmt: skip
 
 
 def spec_from_toml(path: str | PathLike[str]) -> NavigationSpec:
@@ -131,6 +132,7 @@ def spec_from_dict(settings: Mapping[str, Any]) -> NavigationSpec:
         episode_length=table.whole("episode_length", default.episode_length),
         substeps=table.whole("substeps", NavigationSpec.substeps),
         start=table.rectangle("start", default.start),
+        observe_violation=table.flag("observe_violation", NavigationSpec.observe_violation),
     )
     _check_room(spec)
     _check_fixed_goal(spec)

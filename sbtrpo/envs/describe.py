@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sbtrpo.envs.lidar import BINS
-from sbtrpo.envs.observation import action_size, observation_size, observation_slices
+from sbtrpo.envs.observation import UNVIOLATED, action_size, observation_size, observation_slices
 from sbtrpo.envs.registry import TaskLike, get_spec, task_ids
 from sbtrpo.envs.robots import ROBOTS, RUNNERS
 from sbtrpo.envs.spec import CorridorSpec, Group, NavigationSpec, TaskSpec, VelocitySpec, cost_names
@@ -63,6 +63,7 @@ OBSERVATION_FACTS = {
     "qfrc_actuator": "forces of the actuators on the joints",
     "cfrc_ext": "contact forces and torques on the bodies",
     "position": "x and y",
+    UNVIOLATED: "1 while nothing in the episode has cost anything, 0 from the first step that costs on",
 }
 
 

@@ -18,6 +18,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from sbtrpo.envs.observation import UNVIOLATED
 from sbtrpo.envs.registry import TaskLike, enter, get_spec, task_ids
 from sbtrpo.envs.streams import Floats
 
@@ -68,10 +69,10 @@ def register_gymnasium() -> None:
 
 
 def observation_space(pool: Pool) -> spaces.Box:
-    """Lidar entries lie in [0, 1], all others anywhere."""
+    """Lidar entries lie in [0, 1], and so does what tells of violations; all others anywhere."""
     low, high = np.full((2, pool.task.observation_size), np.inf) * [[-1.0], [1.0]]
     for name, entries in pool.task.observation_slices.items():
-        if name.endswith("_lidar"):
+        if name.endswith("_lidar") or name == UNVIOLATED:
             low[entries], high[entries] = 0.0, 1.0
     return spaces.Box(low, high, dtype=np.float64)
 

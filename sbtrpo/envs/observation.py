@@ -8,6 +8,9 @@ from sbtrpo.envs.lidar import BINS
 from sbtrpo.envs.robots import ROBOTS, RUNNERS
 from sbtrpo.envs.spec import NavigationSpec, TaskSpec, VelocitySpec
 
+UNVIOLATED = "unviolated"
+"""1 while nothing in the episode has cost anything, 0 in the observation after the first step that costs, and on."""
+
 
 def observation_slices(spec: TaskSpec) -> dict[str, slice]:
     """Index range of every part of the observation, in order.
@@ -20,6 +23,8 @@ def observation_slices(spec: TaskSpec) -> dict[str, slice]:
         sizes = ROBOTS[spec.robot].observation_parts | {
             f"{group.kind}_lidar": BINS for group in spec.groups if group.lidar
         }
+        if spec.observe_violation:
+            sizes |= {UNVIOLATED: 1}
     elif isinstance(spec, VelocitySpec):
         sizes = RUNNERS[spec.robot].observation_parts
     else:

@@ -29,6 +29,7 @@ from sbtrpo.envs.arrays import (
     which,
 )
 from sbtrpo.envs.engines import NoEngine, choose, within_memory
+from sbtrpo.envs.observation import UNVIOLATED
 from sbtrpo.envs.registry import TaskLike, get_spec
 from sbtrpo.envs.tasks import Outcome, make_task
 from sbtrpo.errors import sentence
@@ -95,6 +96,7 @@ class Pool:
         self._longest = 0  # steps of the longest running episode: most steps need no closer look at the time limit
         # Over the running episodes: return, cost, goals, then the cost components; worlds last.
         self._sums = xp.zeros((3 + len(self.task.cost_names), num_worlds), dtype=xp.float64, device=device)
+        self._unviolated = self.task.observation_slices.get(UNVIOLATED)
         self._float_dtypes = (xp.float32, xp.float64)
 
     @property
@@ -108,7 +110,7 @@ class Pool:
             _check_count("seed", seed, least=0)
             self.task.seed(int(seed))
         self._begin(self.everyone)
-        self._show(self.task.observe())
+        self._show(self._tell(self.task.observe()))
         return copy(self._obs), {}
 
     def _begin(self, who: Who) -> None:
@@ -134,6 +136,7 @@ class Pool:
         for k, violated in enumerate(outcome.violated, start=3):
             earned[k] = violated
         self._sums += earned
+        self._tell(obs)
         self._steps += 1
         self._longest += 1
         fault = none_of(outcome.goal_met) if failed is None else failed
@@ -156,6 +159,13 @@ class Pool:
     def _act(self, action: Array) -> tuple[Outcome, Array | None]:
         """Let the task step; returns what that earned and the mask of failed worlds, if any."""
         return self.task.step(action)
+
+    def _tell(self, obs: Array, who: Who | None = None) -> Array:
+        """Write into observations of these worlds whether nothing has cost so far, where the task has that seen."""
+        if self._unviolated is not None:
+            cost = self._sums[1] if who is None else of(self._sums[1], who)
+            obs[:, self._unviolated] = (cost == 0)[:, None]
+        return obs
 
     def _show(self, obs: Array) -> None:
         """Keep the observations to act on next."""
@@ -201,7 +211,7 @@ class Pool:
         info["_final_obs"] = info["_episode"] = ended
         self._begin(who)
         obs = copy(obs)
-        put(obs, who, self.task.observe(who))
+        put(obs, who, self._tell(self.task.observe(who), who))
         return obs
 
     def wake(self, who: Who | None = None) -> None:

@@ -72,6 +72,8 @@ class NavigationSpec:
     substeps: int = 10
     start: Rectangle | None = None
     """Where the robot's centre is drawn, instead of in the square."""
+    observe_violation: bool = False
+    """Whether the robot sees if the episode has cost anything so far: the observation's last entry, `UNVIOLATED`."""
 
     def slices(self) -> dict[str, slice]:
         """Index range of each kind in the object axis, in placement order."""

@@ -129,8 +129,8 @@ def test_examples_run_and_are_described(path: Path) -> None:
     assert describe.describe(path).id == spec.id
 
 
-def test_there_is_an_example() -> None:
-    assert [path.name for path in EXAMPLES] == ["courier.toml"]
+def test_there_are_examples() -> None:
+    assert [path.stem for path in EXAMPLES] == ["courier", "goal_with_memory", "push_with_memory"]
     spec = spec_from_toml(EXAMPLES[0])
     assert spec.robot == "car"
     assert {group.kind for group in spec.groups if group.cost} == {"pillars", "hazards", "gremlins", "sigwalls"}
@@ -307,7 +307,7 @@ def complaint(task: Any) -> str | None:
         ({**BASE, "id": 3}, f"id must be {ID}, got 3"),
         ({**BASE, "extend": 2}, "extend is not a setting; did you mean extent?"),
         ({**BASE, "zzz": 2}, "zzz is not a setting; choose from id, robot, objective, extent, robot_keepout,"
-                             " lidar_range, episode_length, start, substeps, objects"),
+                             " lidar_range, episode_length, start, substeps, observe_violation, objects"),
         ({**BASE, "extent": "big"}, "extent must be a number of ordinary size, got 'big'"),
         ({**BASE, "extent": float("nan")}, "extent must be a number of ordinary size, got nan"),
         ({**BASE, "extent": True}, "extent must be a number of ordinary size, got True"),
@@ -319,6 +319,7 @@ def complaint(task: Any) -> str | None:
         ({**BASE, "episode_length": 2.5}, "episode_length must be a whole number, got 2.5"),
         ({**BASE, "episode_length": 0}, "episode_length must be at least 1, got 0"),
         ({**BASE, "substeps": True}, "substeps must be a whole number, got True"),
+        ({**BASE, "observe_violation": 1}, "observe_violation must be true or false, got 1"),
         ({**BASE, "start": [0, 0, 1]}, f"start must be {RECTANGLE}, got [0, 0, 1]"),
         ({**BASE, "start": [1, 0, 0, 1]}, f"start must be {RECTANGLE}, got [1, 0, 0, 1]"),
         ({**BASE, "objects": 3}, "objects must be a list of tables, each written below [[objects]], got 3"),

@@ -11,6 +11,7 @@ import torch
 
 import sbtrpo
 from sbtrpo.envs.registry import get_spec
+from tests.envs.test_memory import task_of
 from tests.gpu.engines import DEVICE, ENGINE, HOPPER, LIGHT, numbers, pool_of, tensor
 
 STANDING = [pytest.param(f"Safety{name}2-v0", marks=pytest.mark.slow) for name in ("PointGoal", "CarPush")]
@@ -136,6 +137,37 @@ def test_episodes_that_end_with_a_violation_are_those_of_the_cpu_engine() -> Non
         assert (mine[3] >= (mine[2] > 0)).all()
         violated += int(mine[2].sum())
     assert violated > 0
+
+
+def test_an_observation_tells_of_violations_and_is_otherwise_what_it_was() -> None:
+    """Through the ends of episodes and in a restored pool; a hazard is put where it costs."""
+    pool, plain = (
+        pool_of(replace(task_of(on), start=(5, 5, 5, 5), episode_length=6, substeps=1), 4) for on in (True, False)
+    )
+    for one in (pool, plain):
+        one.reset()
+    unviolated, seen = np.ones(4), set()
+    for k, action in enumerate(actions(pool, 14)):
+        if k == 9:
+            state, pool = pool.state_dict(), pool_of(pool.spec, 4, 5)
+            np.testing.assert_array_equal(state["obs"][:, -1], [1, 1, 0, 1])
+            pool.load_state_dict(state)
+        for one in (pool, plain):
+            worlds, hazard = one.task.worlds, one.task.slices["hazards"].start
+            worlds.objects[:, hazard, :2] = 0
+            if (world := {1: 0, 2: 3, 7: 2, 8: 2, 10: 3}.get(k)) is not None:
+                worlds.objects[world, hazard, :2] = worlds.position[world, :2]
+        ours, theirs = numbers(pool.step(tensor(action))), numbers(plain.step(tensor(action)))
+        unviolated[ours[2] > 0] = 0
+        ended = ours[5]["_episode"]
+        np.testing.assert_array_equal(ours[5]["final_obs"][ended, -1], unviolated[ended])
+        seen |= set(unviolated[ended])
+        unviolated[ended] = 1
+        np.testing.assert_array_equal(ours[0][:, -1], unviolated)
+        np.testing.assert_array_equal(ours[0][:, :-1], theirs[0])
+        for mine, other in zip(ours[1:5], theirs[1:5], strict=True):
+            np.testing.assert_array_equal(mine, other)
+    assert seen == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("kind", ["qpos", "qvel"])

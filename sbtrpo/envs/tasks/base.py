@@ -46,7 +46,10 @@ class Task(Protocol):
         """Apply an action (N, action_dim); returns what it earned and the mask of failed worlds, if any."""
 
     def observe(self, who: Who | None = None) -> Array:
-        """Observations of these worlds (of all when None): (n, observation_size)."""
+        """Observations of these worlds (of all when None): (n, observation_size).
+
+        The entry `UNVIOLATED`, where there is one, is the pool's to fill.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """The task's own memory and random streams, as nested dicts of arrays."""

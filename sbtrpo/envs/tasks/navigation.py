@@ -86,6 +86,7 @@ class Navigation(Task, ABC):
         self._dark = xp.zeros((n, len(seen) + 1, BINS), **self._like)
         self.observation_slices = observation_slices(spec)
         self._sense_dim = scene.robot.sense_dim
+        self._lidars = slice(self._sense_dim, self._sense_dim + len(seen) * BINS)
         self.observation_size = observation_size(spec)
         self._blank = xp.zeros((n, self.observation_size), **self._like)
         self.action_low, self.action_high = -xp.ones(scene.robot.action_dim), xp.ones(scene.robot.action_dim)
@@ -232,7 +233,7 @@ class Navigation(Task, ABC):
         lidar(self.xp, x, y, distance, self.spec.lidar_range, self._first_bins[:, :n], readings)
         observation = copy(self._blank[:n])
         observation[:, : self._sense_dim] = robot.sense(self.xp, worlds.sensors[:, : robot.num_sensors])
-        observation[:, self._sense_dim :] = readings.reshape(n, -1)[:, :-BINS]
+        observation[:, self._lidars] = readings.reshape(n, -1)[:, :-BINS]
         return observation
 
     @override
