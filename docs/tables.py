@@ -163,12 +163,9 @@ def _from_to(found: Sequence[Run], metric: str, parts: Sequence[slice]) -> Cell:
     return Cell(" to ".join(f"{mean:.3f}" for mean in means), value=0)
 
 
-def crowd(runs: Runs, whole: bool = False) -> Table:
-    """A row a method and a column a task: safe reward @ safety probability, marked as the main table's safe rewards.
-
-    With `whole` only methods all of whose runs are finished, on all tasks.
-    """
-    methods = [variant for variant in rivals(runs) if not whole or _whole(runs, variant)]
+def crowd(runs: Runs) -> Table:
+    """A row a method and a column a task: safe reward @ safety probability, marked as the main table's safe rewards."""
+    methods = rivals(runs)
     pairs = {task: pair_cells(runs, task, methods, "safety", runs.pooled) for task in runs.tasks}
     rows = []
     for variant in methods:
@@ -179,12 +176,6 @@ def crowd(runs: Runs, whole: bool = False) -> Table:
             row.append(replace(earned, text=text, std=""))
         rows.append(row)
     return Table("crowd", "All methods on all tasks", ["method", *(paper.tasks()[task] for task in runs.tasks)], rows)
-
-
-def _whole(runs: Runs, variant: Variant) -> bool:
-    seeds = {run.seed for run in runs.usual}
-    done = ({run.seed for run in runs.of(task, variant) if run.finished} for task in runs.tasks)
-    return all(seeds == own for own in done)
 
 
 def _so_far(counted: Sequence[Run]) -> str:
@@ -370,6 +361,11 @@ def of_any_length(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -
     return make(replace(runs, usual=[run for run in (*runs.usual, *runs.long) if run.task in tasks], long=[]))
 
 
+def on_tasks(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -> T:
+    """A table or a figure of some tasks alone."""
+    return make(replace(runs, usual=[run for run in runs.usual if run.task in tasks]))
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
@@ -388,6 +384,8 @@ MANY = ("many_worlds", "button_worlds")
 BUDGET = ("published", "budget", "large_batches")
 TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
 """Tasks of unlike kind, on which `budget` ran."""
+TWELVE = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0", "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
+"""Tasks on which all twelve methods of `main_2m` are finished."""
 WORLDS = {
     "SB-TRPO": "20 worlds, as published", **{
         f"SB-TRPO, annealed, {worlds:,} worlds, target_kl = {radius}": f"{worlds:,} worlds"
@@ -397,7 +395,7 @@ WORLDS = {
 BLOCKS = (
     Block("README.md", "glance", partial(by_name, partial(glance, names=NAMES)), LONG),
     Block("README.md", "best", best),
-    Block("README.md", "methods", partial(crowd, whole=True), ("main_2m",)),
+    Block("README.md", "methods", crowd, ("main_2m",)),
     Block("docs/batches.md", "beside", partial(by_name, partial(beside, names=NAMES)), (*LONG, "first_hits")),
     Block("docs/batches.md", "late", partial(by_name, partial(glance, names=LAST_15)), ("growing", "late_hits_85")),
     Block("docs/batches.md", "control", partial(by_name, partial(control, share=0.85)), ("growing", "late_hits_85")),
@@ -416,6 +414,7 @@ BLOCKS = (
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", overall, ("main_2m",)),
+    Block("docs/results.md", "twelve", partial(on_tasks, overall, tasks=TWELVE), ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
     Block("docs/results.md", "asides", partial(asides, task="SafetyPointGoal2-v0"), ("main_2m", "goal_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
