@@ -244,6 +244,12 @@ def trained_on(runs: Runs, told: Sequence[str]) -> Table:
 frontiers = partial(trained_on, told=("num_envs", "beta"))
 
 
+def estimates(runs: Runs) -> Table:
+    """The same of runs that differ in their advantages, from 200 worlds an update."""
+    usual = [run for run in runs.usual if _setting(runs, run.task, run.variant, "num_envs") == 200]
+    return trained_on(replace(runs, usual=usual), told=("advantage", "beta"))
+
+
 def _ends(runs: Runs, task: str, variant: Variant) -> list[str]:
     """Means over the last epochs of all seeds."""
     found = (runs.pooled(task, variant, name) for name in MEASURES)
@@ -384,7 +390,9 @@ MANY = ("many_worlds", "button_worlds")
 BUDGET = ("published", "budget", "large_batches")
 TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
 """Tasks of unlike kind, on which `budget` ran."""
-TWELVE = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0", "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
+OFF = ("betas", "off_policy")
+PUSH_AND_GOAL = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0")
+TWELVE = (*PUSH_AND_GOAL, "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
 """Tasks on which all twelve methods of `main_2m` are finished."""
 WORLDS = {
     "SB-TRPO": "20 worlds, as published", **{
@@ -407,6 +415,7 @@ BLOCKS = (
     Block("docs/batches.md", "steps", partial(by_name, partial(of_any_length, by_steps, tasks=TWO)), BUDGET),
     Block("docs/batches.md", "betas", partial(by_name, frontiers), ("betas",)),
     Block("docs/batches.md", "rare", partial(by_name, frontiers), ("betas_rare",)),
+    Block("docs/batches.md", "off_policy", partial(by_name, partial(on_tasks, estimates, tasks=PUSH_AND_GOAL)), OFF),
     Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
     Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), MANY),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
@@ -428,6 +437,7 @@ PICTURES = {
     "budget": (partial(of_any_length, partial(progress, title=GREW, names=WORLDS), tasks=TWO), BUDGET),
     "betas": (beta_frontier, ("betas",)),
     "betas_rare": (beta_frontier, ("betas_rare",)),
+    "betas_off_policy": (partial(on_tasks, beta_frontier, tasks=PUSH_AND_GOAL), OFF),
     "many_worlds": (partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), ("many_worlds",)),
     "button_worlds": (partial(progress, title=POLISHED), ("button_worlds",)),
     "holds": (partial(what_holds, task="SafetyPointGoal2-v0"), LONG),
