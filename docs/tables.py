@@ -50,7 +50,7 @@ UPDATED = slice(13, 15)
 MEASURES = ("reward", "safety_probability", "safe_reward", "cost")
 RIGHT = 90
 """Degrees: an update that is further from reward's gradient loses reward."""
-MARKS = (2, 5, 10, 20, 50, 100)
+MARKS = (2, 5, 10, 20, 50, 80, 100)
 """Millions of steps after which `by_steps` looks."""
 RECENT = 400_000
 """Steps that it looks back over."""
