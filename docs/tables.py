@@ -234,7 +234,7 @@ def trained_on(runs: Runs, told: Sequence[str]) -> Table:
         shown = [*(len(set(column)) > 1 for column in others), True]
         for variant in sorted(values, key=values.__getitem__):
             counted = runs.counted(task, variant)
-            steps = f"{min(run.steps for run in counted) / 1e6:.0f} M"
+            steps = f"{min(run.steps for run in counted) / 1e6:.1f} M".replace(".0", "")
             name = ", ".join(itertools.compress(map(phrase, told, values[variant]), shown))
             rows.append([task, name, str(len(counted)), steps, *_ends(runs, task, variant)])
     cells = [[Cell(text, value=0 if i > 1 else None) for i, text in enumerate(row)] for row in rows]

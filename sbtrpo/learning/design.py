@@ -6,6 +6,7 @@ import numpy as np
 
 from sbtrpo.config import TrainConfig
 from sbtrpo.envs import Pool
+from sbtrpo.envs.observation import UNVIOLATED
 from sbtrpo.errors import UserError
 from sbtrpo.nets.images import Image
 from sbtrpo.nets.network import Design
@@ -14,7 +15,7 @@ from sbtrpo.nets.network import Design
 def design_for(config: TrainConfig, pool: Pool) -> Design:
     """The design of policy and critics; a cnn is refused where there are no images."""
     if config.network == "mlp":
-        return Design.of(config)
+        return Design.of(config, plain=int(UNVIOLATED in pool.task.observation_slices))
     shape, task, space = getattr(pool.task, "image", None), config.task_entry.label, pool.single_observation_space
     if shape is None:
         raise UserError(f"network cnn is for images, and observations of {task} are vectors; leave network at mlp")

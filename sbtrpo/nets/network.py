@@ -28,13 +28,15 @@ class Design:
     """Whether observations are normalised; an image's pixels then go from their bounds to [-1, 1]."""
     image: Image | None = None
     """What is convolved first; None where observations are vectors."""
+    plain: int = 0
+    """So many of an observation's last entries are in units of their own, and never normalised."""
 
     @classmethod
-    def of(cls, settings: RunSettings, image: Image | None = None) -> Design:
+    def of(cls, settings: RunSettings, image: Image | None = None, plain: int = 0) -> Design:
         """What a run's settings ask for."""
         orthogonal = settings.initialisation == "orthogonal"
         log_std, normalise = settings.initial_log_std, settings.normalise_observations
-        return cls(settings.activation, orthogonal, log_std, normalise, image)
+        return cls(settings.activation, orthogonal, log_std, normalise, image, plain)
 
     @property
     def function(self) -> Activation:

@@ -24,6 +24,8 @@ class Normaliser:
     EPSILON = 1e-8
     learns = True
     """Whether it grows with what is seen; see `fix`."""
+    plain = 0
+    """So many of the last entries keep a mean of 0 and a variance of 1, whatever is seen."""
 
     def __init__(self, size: int) -> None:
         self.mean: NDArray[np.float64] = np.zeros(size)
@@ -45,6 +47,8 @@ class Normaliser:
         self.var = (self.var * self.count + spread + gap * gap * (self.count * n / total)) / total
         self.mean = self.mean + gap * (n / total)
         self.count = total
+        if self.plain:
+            self.mean[-self.plain :], self.var[-self.plain :] = 0.0, 1.0
 
     def __call__(self, observation: NDArray[np.float64]) -> NDArray[np.float64]:
         """The observation in units of the statistics; never clipped."""
@@ -77,6 +81,7 @@ class TensorNormaliser:
 
     EPSILON = Normaliser.EPSILON
     learns = True
+    plain = 0
 
     def __init__(self, size: int, device: str = "cpu") -> None:
         self.mean = torch.zeros(size, dtype=torch.float64, device=device)
@@ -99,6 +104,8 @@ class TensorNormaliser:
         self.var.copy_((self.var * self.count + spread + gap * gap * (self.count * n / total)) / total)
         self.mean += gap * (n / total)
         self.count.copy_(total)
+        if self.plain:
+            self.mean[..., -self.plain :], self.var[..., -self.plain :] = 0.0, 1.0
 
     def __call__(self, observation: Tensor) -> Tensor:
         """The observation in units of the statistics, in float64; never clipped."""

@@ -65,7 +65,7 @@ class Normalisers(TensorNormaliser):
         self.mean = torch.stack([own.mean for own in members])[:, None]
         self.var = torch.stack([own.var for own in members])[:, None]
         self.count = torch.stack([own.count for own in members])[:, None, None]
-        self._members = members
+        self._members, self.plain = members, members[0].plain
         for k, own in enumerate(members):
             own.mean, own.var, own.count = self.mean[k, 0], self.var[k, 0], self.count[k, 0, 0]
 

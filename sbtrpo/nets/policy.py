@@ -54,6 +54,7 @@ class Policy:
         if image is not None and image.size != observation_size:
             raise ValueError(f"images of {image.shape} have {image.size} pixels, and observations {observation_size}")
         self.normaliser: AnyNormaliser = acting_form(device, worlds=0).normaliser(observation_size)
+        self.normaliser.plain = design.plain
         if not design.normalise:
             self.normaliser.fix(0.0, 1.0)
         elif image is not None:
@@ -97,7 +98,7 @@ class Policy:
         before = self.normaliser
         self.normaliser = form.normaliser(self.observation_size)
         self.normaliser.load_state_dict(before.state_dict())
-        self.normaliser.learns = before.learns
+        self.normaliser.learns, self.normaliser.plain = before.learns, before.plain
 
     def to_env(self, action: Array) -> Array:
         """Actions as the environment's pool takes them: from [-1, 1] to its bounds, not clipped; or numbers from 0 on.

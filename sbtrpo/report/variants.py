@@ -29,7 +29,7 @@ _CRITICS = {"mc": "sb-trpo", "gae-reward": "sb-trpo_rcritic", "gae": "sb-trpo_cr
 """SB-TRPO's variants are one method, told apart by their advantages."""
 _PHRASES = {
     "beta": "β = {}",
-    "beta_end": "β = {} at the end",
+    "beta_end": "β moves to {}",
     "cost_limit": "limit {}",
     "advantage": "{} advantage",
     "solver": "{} solver",

@@ -149,6 +149,9 @@ def test_training_and_evaluation_work(tmp_path: Path) -> None:
     file.write_text(spec_to_toml(task_of(True)))
     small: dict[str, Any] = {"num_envs": 4, "steps_per_epoch": 200, "total_steps": 400, "hidden": (8,), "threads": 1}
     run = sbtrpo.train(TrainConfig(task=str(file), **small), tmp_path / "run", quiet=True)
+    statistics = sbtrpo.load_policy(run).normaliser.state_dict()
+    assert (statistics["mean"][-1], statistics["var"][-1]) == (0, 1)  # it is in units of its own, however rare a 0 is
+    assert np.all(statistics["mean"][-10:-1] > 0)
     policy, _ = export_policy(run, tmp_path / "policy", episodes=4)
     assert evaluate(policy, 4, task=str(file)).episodes == 4
     file.write_text(spec_to_toml(task_of(False)))

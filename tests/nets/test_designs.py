@@ -192,6 +192,25 @@ def test_without_normalisation_a_policy_sees_what_there_is(form: Form, device: s
     np.testing.assert_allclose(plain.act(obs, deterministic=True), to_numpy(expected), rtol=1e-6)
 
 
+@pytest.mark.parametrize(("form", "device"), list(zip(double_forms(), ("cpu", DEVICE), strict=True)))
+def test_entries_in_units_of_their_own_stay_what_they_are(form: Form, device: str) -> None:
+    """However seldom they change; the others are normalised as ever."""
+    rows = [Policy(4, 2, (8,), generator(), device, design=Design(plain=plain)) for plain in (1, 0)]
+    obs = numbers(500, 4)
+    obs[:, 3] = [1] * 499 + [0]
+    for policy in rows:
+        policy.use(form)
+        for part in np.split(obs, 5):
+            policy.normaliser.update(form.double(part))
+    seen, usual = (to_numpy(policy.normaliser(form.double(obs))) for policy in rows)
+    np.testing.assert_allclose(seen[:, 3], obs[:, 3], rtol=1e-7)
+    np.testing.assert_array_equal(seen[:, :3], usual[:, :3])
+    assert usual[-1, 3] < -20
+    rows[0].load_state_dict(rows[1].state_dict())
+    rows[0].normaliser.update(form.double(obs))
+    np.testing.assert_allclose(to_numpy(rows[0].normaliser(form.double(obs)))[:, 3], obs[:, 3], rtol=1e-7)
+
+
 def test_pixels_go_from_their_bounds_to_one() -> None:
     policy = Policy(IMAGE.size, 2, (8,), generator(), design=Design(image=IMAGE))
     rows = np.stack([np.full(IMAGE.size, 0.0), np.full(IMAGE.size, 255.0), np.full(IMAGE.size, 127.5)])

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from sbtrpo.nets.forms import TorchForm
+from sbtrpo.nets.network import PUBLISHED, Design
 from sbtrpo.nets.policies import Policies
 from sbtrpo.nets.policy import Policy
 from tests.devices import DEVICE
@@ -13,11 +14,11 @@ from tests.devices import DEVICE
 K, WORLDS, SIZE, ACTIONS = 3, 5, 7, 2
 
 
-def policies() -> list[Policy]:
+def policies(design: Design = PUBLISHED) -> list[Policy]:
     made = []
     for seed in range(K):
         generator = torch.Generator().manual_seed(seed)
-        policy = Policy(SIZE, ACTIONS, (8, 8), generator, DEVICE)
+        policy = Policy(SIZE, ACTIONS, (8, 8), generator, DEVICE, design=design)
         policy.use(TorchForm(DEVICE))
         policy.log_std.copy_(torch.randn(ACTIONS, generator=generator))
         policy.normaliser.update(torch.randn((4, SIZE), generator=generator).to(DEVICE))
@@ -41,9 +42,10 @@ def test_policies_act_in_their_own_worlds() -> None:
         assert (together.log_std[rows(k)] == policy.log_std).all()
 
 
-def test_statistics_grow_for_each_alone() -> None:
-    alone, obs = policies(), observations()
-    members = policies()
+@pytest.mark.parametrize("design", [PUBLISHED, Design(plain=2)], ids=["all", "all but two"])
+def test_statistics_grow_for_each_alone(design: Design) -> None:
+    alone, obs = policies(design), observations()
+    members = policies(design)
     together = Policies(members, WORLDS)
     for _ in range(2):
         together.normaliser.update(obs)

@@ -70,7 +70,7 @@ def test_values_for_each_constraint_are_listed() -> None:
         run_with("sb-trpo", beta="0.75 0.75", constraints=("each",)),
         run_with("sb-trpo", beta="0.9", constraints=("sum",)),
     ) == ["SB-TRPO", "SB-TRPO, β = 0.9", "SB-TRPO, β = 0.6, 0.9, each constraint", "SB-TRPO, each constraint"]
-    assert titles(run_with("sb-trpo", beta_end="0.6 0.9", beta_from=0.5)) == ["SB-TRPO, β = 0.6, 0.9 at the end"]
+    assert titles(run_with("sb-trpo", beta_end="0.6 0.9", beta_from=0.5)) == ["SB-TRPO, β moves to 0.6, 0.9"]
     assert titles(run_with("cpo", cost_limit="5 10", constraints="a b")) == ["CPO, limit 5, 10, constraints a, b"]
 
 
