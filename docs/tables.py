@@ -362,14 +362,14 @@ def finished(make: Callable[[Runs], T], runs: Runs) -> T:
     return make(replace(runs, usual=[run for run in runs.usual if run.finished]))
 
 
-def of_any_length(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -> T:
-    """A table or a figure of some tasks, and of all their runs, however long."""
-    return make(replace(runs, usual=[run for run in (*runs.usual, *runs.long) if run.task in tasks], long=[]))
-
-
 def on_tasks(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -> T:
     """A table or a figure of some tasks alone."""
     return make(replace(runs, usual=[run for run in runs.usual if run.task in tasks]))
+
+
+def of_any_length(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -> T:
+    """The same of all runs of these tasks, however long."""
+    return on_tasks(make, replace(runs, usual=[*runs.usual, *runs.long], long=[]), tasks)
 
 
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:

@@ -115,9 +115,9 @@ class SBTRPO(TrustRegionMethod[SBTRPOSettings]):
             falls = all(new <= old for new, old in zip(trial.surrogates[1:], old_costs, strict=True))
             return trial.kl <= settings.target_kl and falls
 
-        betas = for_each("beta", settings.beta, len(self.names))
-        moving = {} if settings.beta_end is None else by_constraint("beta", betas, self.names)
-        facts = {**moving, **delta.facts, **self.residuals(solution)}
+        facts = {**delta.facts, **self.residuals(solution)}
+        if settings.beta_end is not None:
+            facts |= by_constraint("beta", for_each("beta", settings.beta, len(self.names)), self.names)
         return Proposal(delta.step, acceptable, solution, solution.curvature(*delta.weights.tolist()), facts)
 
 
