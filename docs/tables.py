@@ -185,18 +185,19 @@ def _so_far(counted: Sequence[Run]) -> str:
     return f" ({facts})" if facts else ""
 
 
-def asides(runs: Runs, task: str) -> Table:
-    """Methods with other settings on a task, each behind its published one; what ran with one alone is left out."""
-    methods: dict[str, list[Variant]] = {}
-    for variant in runs.variants:
-        if runs.of(task, variant):
-            methods.setdefault(variant.title.partition(",")[0], []).append(variant)
+def asides(runs: Runs, tasks: Sequence[str]) -> Table:
+    """Methods with other settings, each behind its published one; what ran with one alone on a task is left out."""
     rows = []
-    for variant in itertools.chain(*(variants for variants in methods.values() if len(variants) > 1)):
-        counted = runs.counted(task, variant)
-        texts = (f"{len(counted)}{_so_far(counted)}", *_ends(runs, task, variant))
-        rows.append([Cell(variant.title), *(Cell(text, value=0) for text in texts)])
-    return Table("asides", "Other settings", ["method", "seeds", *(HEADS[name] for name in MEASURES)], rows)
+    for task in tasks:
+        methods: dict[str, list[Variant]] = {}
+        for variant in runs.variants:
+            if runs.of(task, variant):
+                methods.setdefault(variant.title.partition(",")[0], []).append(variant)
+        for variant in itertools.chain(*(variants for variants in methods.values() if len(variants) > 1)):
+            counted = runs.counted(task, variant)
+            texts = (f"{len(counted)}{_so_far(counted)}", *_ends(runs, task, variant))
+            rows.append([Cell(task), Cell(variant.title), *(Cell(text, value=0) for text in texts)])
+    return Table("asides", "Other settings", ["task", "method", "seeds", *(HEADS[name] for name in MEASURES)], rows)
 
 
 def turns(runs: Runs) -> Table:
@@ -392,6 +393,8 @@ TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
 """Tasks of unlike kind, on which `budget` ran."""
 OFF = ("betas", "off_policy")
 PUSH_AND_GOAL = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0")
+ASIDE = ("SafetyPointGoal2-v0", "SafetyCarCircle2-v0")
+"""Tasks of `variants_2m`."""
 TWELVE = (*PUSH_AND_GOAL, "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
 """Tasks on which all twelve methods of `main_2m` are finished."""
 WORLDS = {
@@ -425,7 +428,7 @@ BLOCKS = (
     Block("docs/results.md", "overall", overall, ("main_2m",)),
     Block("docs/results.md", "twelve", partial(on_tasks, overall, tasks=TWELVE), ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
-    Block("docs/results.md", "asides", partial(asides, task="SafetyPointGoal2-v0"), ("main_2m", "goal_2m")),
+    Block("docs/results.md", "asides", partial(by_name, partial(asides, tasks=ASIDE)), ("main_2m", "variants_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
 )
 GREW = "By worlds an update: what safe episodes earn, and how many are safe"
