@@ -395,8 +395,6 @@ OFF = ("betas", "off_policy")
 PUSH_AND_GOAL = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0")
 ASIDE = ("SafetyPointGoal2-v0", "SafetyCarCircle2-v0")
 """Tasks of `variants_2m`."""
-TWELVE = (*PUSH_AND_GOAL, "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
-"""Tasks on which all twelve methods of `main_2m` are finished."""
 WORLDS = {
     "SB-TRPO": "20 worlds, as published", **{
         f"SB-TRPO, annealed, {worlds:,} worlds, target_kl = {radius}": f"{worlds:,} worlds"
@@ -426,7 +424,6 @@ BLOCKS = (
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", overall, ("main_2m",)),
-    Block("docs/results.md", "twelve", partial(on_tasks, overall, tasks=TWELVE), ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
     Block("docs/results.md", "asides", partial(by_name, partial(asides, tasks=ASIDE)), ("main_2m", "variants_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
