@@ -26,6 +26,7 @@ from sbtrpo.benchmark.collect import joined, read_table
 from sbtrpo.report import paper
 from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
+from sbtrpo.report.compare import comparisons
 from sbtrpo.report.figures import progress, what_holds
 from sbtrpo.report.histograms import angles, by_method
 from sbtrpo.report.planes import beta_frontier, safety_planes
@@ -184,6 +185,18 @@ def _so_far(counted: Sequence[Run]) -> str:
     steps = "" if counted[0].finished else f"{min(run.steps for run in counted) / 1e6:.1f} M"
     facts = ", ".join(filter(None, (steps, "1 seed" if len(counted) == 1 else "")))
     return f" ({facts})" if facts else ""
+
+
+def distances(runs: Runs) -> Table:
+    """How far our means are from the paper's, in its deviations, by task and measure; bold beyond two of them."""
+    found: dict[str, dict[str, Cell]] = {}
+    for cell in comparisons(runs):
+        if cell.table == "main":
+            far = cell.verdict in ("better", "worse")
+            found.setdefault(cell.task, {})[cell.metric] = Cell(f"{cell.distance:+z.1f}", value=0, bold=far)
+    measures = [paper.PRODUCT, *(name for name in MEASURES if name != "safe_reward")]
+    rows = [[Cell(task), *(cells.get(name, Cell()) for name in measures)] for task, cells in found.items()]
+    return Table("distances", "Distances to the paper", ["task", *(paper.TITLES[name] for name in measures)], rows)
 
 
 def asides(runs: Runs, tasks: Sequence[str]) -> Table:
@@ -435,6 +448,7 @@ BLOCKS = (
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/policies.md", "policies", policies),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
+    Block("docs/results.md", "distances", partial(by_name, distances), ("published",)),
     Block("docs/results.md", "main", crowd, ("main_2m",)),
     Block("docs/results.md", "overall", with_nothing, ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
