@@ -49,7 +49,7 @@ format: $(VENV)/.dev ## put the code into its format
 	@$(BIN)/python -m ruff format .
 
 tables: $(VENV)/.dev ## fill the tables of results into the README and the docs, from results/
-	@$(BIN)/python docs/tables.py $(ARGS)
+	@$(BIN)/python docs/tables $(ARGS)
 
 docs: $(VENV)/.dev ## the documentation as a site in docs/_build; a link that leads nowhere is an error
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build $(ARGS)

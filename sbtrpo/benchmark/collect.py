@@ -174,11 +174,13 @@ def unused(place: str, name: str, names: Collection[str]) -> str:
 
 
 def write_table(table: pyarrow.Table, path: str | Path) -> Path:
-    """Write a table as Parquet."""
+    """Write a table as Parquet; floats byte by byte, of which the first are alike, takes three quarters of the room."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(table, sink, compression="zstd")
+    floats = [column.name for column in table.schema if pyarrow.types.is_floating(column.type)]
+    others = [name for name in table.column_names if name not in floats]
+    pyarrow.parquet.write_table(table, sink, compression="zstd", use_dictionary=others, use_byte_stream_split=floats)
     write_atomically(path, sink.getvalue().to_pybytes(), alone=False)
     return path
 

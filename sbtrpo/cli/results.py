@@ -19,8 +19,8 @@ if TYPE_CHECKING:  # torch alone takes seconds
 
 HEADS = {"safe_reward": "safe reward", "safety_probability": "P(safe)", "reward": "reward", "cost": "cost"}
 LEGEND = (
-    "Mean ± standard deviation over the last 20 epochs (400,000 steps of longer ones) of all seeds. * is the best of"
-    " its task."
+    "Mean ± standard deviation over the last 20 epochs (400,000 steps of longer ones) of all seeds. * is the best"
+    " of its task in this table: of safe reward and reward, among what is safe in half of its episodes or more."
 )
 STYLES = (
     " Dim: another method is at least as good in both of a pair; italic: safe in less than half of the episodes; red:"
@@ -55,8 +55,9 @@ def results(
     def say(words: str, style: str = "") -> None:
         console.print(Text(words, style), soft_wrap=True)
 
-    for name, of_table in itertools.groupby(found, lambda result: result.table):
-        runs = tables[name]
+    one = task is not None or algo is not None
+    for name, rows in itertools.groupby(found, lambda result: result.table):
+        of_table, runs = list(rows), tables[name]
         plan = f": `sbtrpo benchmark {name}`" if source is None and (PLANS / f"{name}.toml").exists() else ""
         say(f"\n{name}{plan}", "bold")
         for shown, of_task in itertools.groupby(of_table, lambda result: result.task):
@@ -65,14 +66,13 @@ def results(
         notes = [f"much longer runs, which only the report shows: {len(about.long)}"] if about.long else []
         for note in [*about.notes, *about.warnings(), *notes]:
             say(note, "dim")
-    console.print(Text(LEGEND + (STYLES if console.is_terminal else ""), "dim"))
-    if task is None and algo is None:
+        for result in of_table if one else ():
+            say(f"# {result.variant.title}{'' if task else f' on {result.task}'}", "dim")
+            say(result.command or "# not of this package: name the files it is in")
+    console.print(Text("\n" * one + LEGEND + (STYLES if console.is_terminal else ""), "dim"))
+    if not one:
         say("`sbtrpo results TASK` shows one task, and how to repeat its results.")
-        return
-    say("\nTo repeat a row:", "bold")
-    for result in found:
-        say(result.command or f"{result.variant.title} on {result.task}: not of this package; name the files it is in")
-    if any(" --init-from " in (result.command or "") for result in found):
+    elif any(" --init-from " in (result.command or "") for result in found):
         say("--init-from NAME@HASH: the policy's file whose SHA-256, which its card has, begins with HASH", "dim")
 
 

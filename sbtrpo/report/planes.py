@@ -26,8 +26,8 @@ RESAMPLES = 200
 # ---- where methods stand ---------------------------------------------------------------------------------------------
 
 
-def safety_planes(runs: Runs) -> Figure:
-    """For each task the plane of safety and safe reward: every method, and hollow where the paper has it.
+def safety_planes(runs: Runs, printed: bool = True) -> Figure:
+    """For each task the plane of safety and safe reward: every method, and hollow where the paper has it, if `printed`.
 
     Beside the paper's points ours stand with what these are, reward times safety probability (see `paper.PRODUCT`), and
     a bar below each has its safe reward.
@@ -37,10 +37,10 @@ def safety_planes(runs: Runs) -> Figure:
     columns = min(ACROSS, len(runs.tasks))
     rows = -(-len(runs.tasks) // columns)
     names, shown = paper.tasks(), rivals(runs)
-    figure = sheet(max(4.5, 3.1 * columns), 0.9 + 2.9 * rows + 0.2 * -(-2 * len(shown) // columns))
+    figure = sheet(max(4.5, 3.1 * columns), 0.9 + 2.9 * rows + 0.2 * -(-(1 + printed) * len(shown) // columns))
     cells = [axes for row in grid(figure, rows, columns) for axes in row]
     for axes, task in zip(cells, runs.tasks, strict=False):
-        beside = any(_printed(task, variant) for variant in shown)
+        beside = printed and any(_printed(task, variant) for variant in shown)
         metric = paper.PRODUCT if beside else "safe_reward"
         for variant in shown:
             _standing(axes, runs, task, variant, metric)
@@ -49,7 +49,7 @@ def safety_planes(runs: Runs) -> Figure:
         axes.axhline(0, color=FAINT, linewidth=0.8)
     for axes in cells[len(runs.tasks) :]:
         axes.set_axis_off()
-    compared = any(_printed(task, variant) for task in runs.tasks for variant in shown)
+    compared = printed and any(_printed(task, variant) for task in runs.tasks for variant in shown)
     words = ["Further right violates less, higher earns more", "bars: by definition, of safe episodes alone"]
     figure.suptitle(("; " if columns > 2 else "\n").join(words[: 1 + compared]), fontsize=12)
     legend(figure, *cells, columns=columns)
@@ -71,8 +71,8 @@ def _standing(axes: Axes, runs: Runs, task: str, variant: Variant, metric: str) 
             axes.plot(x, by_definition, "_", color=style.colour, markersize=10, markeredgewidth=1.6, zorder=4)
         bars: dict[str, Any] = {"ecolor": style.colour, "elinewidth": 0.9, "color": style.colour, "markersize": 7}
         axes.errorbar(x, y, dy, dx, fmt=style.marker, label=literal(variant.title), zorder=4, **bars)
-    if printed := _printed(task, variant):
-        _hollow(axes, variant, printed["safety_probability"], printed["safe_reward"])
+    if metric == paper.PRODUCT and (cells := _printed(task, variant)):
+        _hollow(axes, variant, cells["safety_probability"], cells["safe_reward"])
 
 
 def _hollow(axes: Axes, variant: Variant, x: paper.PrintedCell, y: paper.PrintedCell) -> None:

@@ -6,7 +6,7 @@ import difflib
 import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from sbtrpo.envs import task_ids
 from sbtrpo.errors import UserError
 from sbtrpo.report import paper
 from sbtrpo.report.render import Cell
-from sbtrpo.report.runs import Runs, read_runs, rivals
+from sbtrpo.report.runs import Runs, read_runs
 from sbtrpo.report.tables import HALVES, pair_cells
 from sbtrpo.report.variants import Variant, catalogue_name
 
 RESULTS = Path(benchmark.__file__).with_name("results")
 """The tables that this package brings: one for each plan that was run, as `sbtrpo collect` writes them."""
+FIRST = ("published", "main_2m", "variants_2m", "cpo_hopper")
+"""What most readers ask for: the paper's tables, before what else was tried."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Result:
     total_steps: int
     """How long the runs are to be."""
     cells: Mapping[str, Cell]
-    """By metric, with the main table's marks where the method competes."""
+    """By metric, with the main table's marks; all methods and settings of a table compete."""
     deviations: Mapping[str, float | None]
     """By metric; None where one epoch alone counts."""
 
@@ -79,8 +81,9 @@ class Result:
 
 
 def read_results(source: Path = RESULTS) -> dict[str, Runs]:
-    """The runs of a table, or of all tables in a folder, by the tables' names."""
+    """The runs of a table, or of all tables in a folder, by the tables' names; the paper's come first."""
     files = sorted(source.glob("*.parquet")) if source.is_dir() else [source]
+    files.sort(key=lambda file: FIRST.index(file.stem) if file.stem in FIRST else len(FIRST))
     if not source.exists() or not files:
         lacking = "table of results in" if source.is_dir() else "file or folder"
         raise UserError(f"there is no {lacking} {source}; `sbtrpo collect RUNS --out FILE.parquet` makes a table")
@@ -121,12 +124,9 @@ def _check(what: str, name: str, present: Collection[str], known: Iterable[str])
 
 def _results(name: str, runs: Runs) -> Iterator[Result]:
     """Those of one table, task by task."""
-    competing = rivals(runs)
     for task in runs.tasks:
         here = [variant for variant in runs.variants if runs.of(task, variant)]
-        cells = _cells(runs, task, [v for v in here if v in competing]) | _cells(
-            runs, task, [v for v in here if v not in competing], marked=False
-        )
+        cells = _cells(runs, task, here)
         for variant in here:
             counted = runs.counted(task, variant)
             estimates = {metric: runs.pooled(task, variant, metric) for metric in paper.METRICS}
@@ -143,9 +143,15 @@ def _results(name: str, runs: Runs) -> Iterator[Result]:
             )
 
 
-def _cells(runs: Runs, task: str, variants: list[Variant], marked: bool = True) -> dict[Variant, dict[str, Cell]]:
-    halves = [(names, pair_cells(runs, task, variants, half, runs.pooled, marked)) for half, names in HALVES.items()]
+def _cells(runs: Runs, task: str, variants: list[Variant]) -> dict[Variant, dict[str, Cell]]:
+    """All of a table's variants compete; one alone is not the best of anything."""
+    halves = [(names, pair_cells(runs, task, variants, half, runs.pooled)) for half, names in HALVES.items()]
+    several = len(variants) > 1
     return {
-        variant: {name: cell for names, cells in halves for name, cell in zip(names, cells[variant], strict=True)}
+        variant: {
+            name: replace(cell, bold=cell.bold and several)
+            for names, cells in halves
+            for name, cell in zip(names, cells[variant], strict=True)
+        }
         for variant in variants
     }

@@ -122,6 +122,31 @@ def test_one_task_and_one_method(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"sbtrpo train {HOPPER} --algo ppo_lag --total-steps 3000000 --seed 0 --num-seeds 2\n" in said
 
 
+def test_all_settings_of_a_table_compete_and_one_alone_does_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ends(safe_reward: float, **settings: object) -> dict[str, Any]:
+        run = samples.run(GOAL, "sb-trpo", epochs=3, **settings)
+        return run | {"safe_reward": [safe_reward] * 3, "safety_probability": [0.9] * 3}
+
+    kept(tmp_path / "two.parquet", ends(1.0), ends(2.0, beta=0.6))
+    kept(tmp_path / "one.parquet", ends(1.0))
+    found = json.loads(told(capsys, "--results", tmp_path, "--json"))
+    best = {(row["table"], row["safe_reward"]["mean"]): row["safe_reward"]["best"] for row in found}
+    assert best == {("two", 1.0): False, ("two", 2.0): True, ("one", 1.0): False}
+
+
+def test_the_papers_tables_come_first_and_each_row_has_its_command_behind_the_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert list(read_results())[:2] == ["published", "main_2m"]
+    lines = told(capsys, HOPPER, "--results", TABLE).splitlines()
+    methods = [line[2:] for line in lines if line.startswith("# ")]
+    commands = [line.split()[4] for line in lines if line.startswith("sbtrpo train")]
+    assert methods == ["SB-TRPO", "PPO-Lag", "TRPO-Lag", "CPO"]
+    assert commands == ["sb-trpo", "ppo_lag", "trpo_lag", "cpo"]
+
+
 def test_it_says_what_a_policy_to_begin_with_is(capsys: pytest.CaptureFixture[str]) -> None:
     told = "the policy's file whose SHA-256"
     assert cli.main(["results", "SafetyPointPush2-v0", "--algo", "sb-trpo"]) == 0
@@ -151,7 +176,7 @@ def test_numbers_stay_whole_in_a_narrow_terminal(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    said = told(capsys, HOPPER, "--results", TABLE).split("Mean ±")[0]
+    said = told(capsys, HOPPER, "--results", TABLE).split("# SB-TRPO")[0]  # commands are never broken
     assert all(len(line.rstrip()) <= width for line in said.splitlines())
     for words in ("SB-TRPO", "*770 ± 264", "0.96 ± 0.06", "0.014 ± 0.02", "safe reward", "1700 ± 49"):
         assert words in said

@@ -25,27 +25,28 @@ from tests.report import browser
 SCREENS = {"screen": (1280, False, 1), "phone": (375, True, 1), "slow phone": (375, True, 4)}
 """Width, whether it is a phone, and how many times as slow."""
 MOMENTS = {"first-contentful-paint": "first paint", "headline": "headline", "drawn": "all drawn"}
-SETTINGS = ["beta", "cost_limit", "advantage", "solver", "fidelity"]
-"""Of the copied runs; without these columns, every method has its own."""
 
 
 def copies(seeds: int, epochs: int) -> pyarrow.Table:
-    """The paper's benchmark, twelve methods on eight tasks: rows of committed runs, stretched and scaled."""
-    source = read_table(RESULTS / "circle_hopper.parquet").drop_columns(SETTINGS)
-    names = source["run"].to_numpy()
-    originals = [np.flatnonzero(names == name) for name in dict.fromkeys(names)]
+    """The paper's benchmark, twelve methods on eight tasks: rows of the committed runs, stretched and scaled."""
+    source = read_table(RESULTS / "main_2m.parquet")
+    columns = [source[name].to_numpy() for name in ("task", "algo", "run")]
+    originals: dict[tuple[str, str], dict[str, list[int]]] = {}
+    for row, (task, algo, run) in enumerate(zip(*columns, strict=True)):
+        originals.setdefault((task, algo), {}).setdefault(run, []).append(row)
     runs = Plan.from_file("main").replaced({"num_seeds": seeds}).runs()
-    rows = [originals[k % len(originals)] for k in range(len(runs))]
-    table = source.take(np.concatenate([own[np.arange(epochs) * len(own) // epochs] for own in rows]))
+    own = [list(originals[run.task, run.algo].values()) for run in runs]
+    rows = [np.array(found[k % len(found)]) for k, found in enumerate(own)]
+    table = source.take(np.concatenate([one[np.arange(epochs) * len(one) // epochs] for one in rows]))
     epoch, scale = np.tile(np.arange(1, epochs + 1), len(runs)), np.random.default_rng(0).uniform(0.7, 1.3, len(runs))
-    columns: dict[str, Any] = {
+    changed: dict[str, Any] = {
         "run": np.repeat([f"{run.task}/{run.algo}/seed{run.seed}" for run in runs], epochs),
-        **{name: np.repeat([getattr(run, name) for run in runs], epochs) for name in ("task", "algo", "seed")},
+        "seed": np.repeat([run.seed for run in runs], epochs),
         **{name: np.full(len(epoch), count) for name, count in (("epochs", epochs), ("total_steps", 20_000 * epochs))},
         **{"epoch": epoch, "steps": 20_000 * epoch},
         **{name: table[name].to_numpy() * np.repeat(scale, epochs) for name in ("reward", "safe_reward")},
     }
-    for name, values in columns.items():
+    for name, values in changed.items():
         table = table.set_column(table.column_names.index(name), name, pyarrow.array(values))
     return table
 

@@ -125,13 +125,13 @@ def test_numbers_have_three_digits() -> None:
 
 
 def test_the_tables_of_the_readme_and_the_docs_are_as_the_collected_runs_have_them() -> None:
-    """Otherwise: python docs/tables.py."""
-    done = subprocess.run([sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    """Otherwise: python docs/tables."""
+    done = subprocess.run([sys.executable, "docs/tables", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_pages_table_has_the_papers_names_of_tasks_each_once() -> None:
-    script = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    script = runpy.run_path(str(ROOT / "docs" / "tables"))
     runs = of(*(ends_at(task, "sb-trpo_growing", 0, 3.0, 0.8, 1.9) for task in (GOAL, HOPPER)))
     table = script["by_name"](beside, runs)
     assert [row[0].text for row in table.rows] == ["Point Goal", "", "Hopper Velocity", ""]
@@ -141,7 +141,7 @@ def test_the_table_of_stalls_counts_rejected_updates() -> None:
     one = samples.run(HOPPER, "cpo", epochs=60)
     one |= {"reward": np.full(60, 12.0), "safety_probability": np.full(60, 1.0)}
     one["accepted_step"] = np.where(np.arange(60) < 30, 0.0, 1.0)
-    table = runpy.run_path(str(ROOT / "docs" / "tables.py"))["stalls"](of(one))
+    table = runpy.run_path(str(ROOT / "docs" / "tables"))["stalls"](of(one))
     assert [texts(row) for row in table.rows] == [
         ["1 to 50", "12.0", "1.00", "60 %"],
         ["51 to 60", "12.0", "1.00", "0 %"],
@@ -151,7 +151,7 @@ def test_the_table_of_stalls_counts_rejected_updates() -> None:
 def test_the_table_of_all_methods_says_which_runs_are_not_finished_or_alone() -> None:
     both = [samples.run(GOAL, "sb-trpo", seed) for seed in (0, 1000)]
     others = [samples.run(GOAL, "cpo"), samples.run(HOPPER, "cpo", epochs=10, total_epochs=30)]
-    table = runpy.run_path(str(ROOT / "docs" / "tables.py"))["crowd"](of(*both, *others))
+    table = runpy.run_path(str(ROOT / "docs" / "tables"))["crowd"](of(*both, *others))
     assert table.columns == ["method", "Point Goal", "Hopper Velocity"]
     (sb_trpo, *first), (cpo, *second) = (texts(row) for row in table.rows)
     assert (sb_trpo, cpo) == ("SB-TRPO", "CPO")
@@ -167,7 +167,7 @@ def test_the_table_of_all_methods_says_which_runs_are_not_finished_or_alone() ->
 
 
 def test_a_page_without_a_place_for_its_table_is_an_error() -> None:
-    filled = runpy.run_path(str(ROOT / "docs" / "tables.py"))["filled"]
+    filled = runpy.run_path(str(ROOT / "docs" / "tables"))["filled"]
     page = "a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n"
     assert filled(page, "x", "| new |") == page.replace("old", "| new |")
     with pytest.raises(ValueError, match="0 places for the table y"):

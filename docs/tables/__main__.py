@@ -1,6 +1,6 @@
 """Fills the tables of results into the README and these pages, from the collected runs under `results/`.
 
-`python docs/tables.py` writes them and some pictures of these runs, `python docs/tables.py --check` only says whether
+`python docs/tables` writes them and some pictures of these runs, `python docs/tables --check` only says whether
 the tables are as the runs have them. In a page a table stands between two lines, `<!-- table NAME -->` and
 `<!-- end of table -->`.
 """
@@ -20,27 +20,27 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from distances import crowd_distances, distances
+from updates import errors, stalls, turns
 
 from sbtrpo.benchmark import statistics
 from sbtrpo.benchmark.collect import joined, read_table
 from sbtrpo.report import paper
 from sbtrpo.report.beside import beside, glance, number
 from sbtrpo.report.canvas import files
-from sbtrpo.report.compare import comparisons
 from sbtrpo.report.figures import progress, what_holds
-from sbtrpo.report.histograms import angles, by_method
+from sbtrpo.report.histograms import angles, model_errors
 from sbtrpo.report.planes import beta_frontier, safety_planes
 from sbtrpo.report.render import Cell, Table, markdown
 from sbtrpo.report.runs import Run, Runs, read_runs, rivals
 from sbtrpo.report.tables import HALVES, HEADS, overall, pair_cells
+from sbtrpo.report.tables import main as papers
 from sbtrpo.report.variants import Variant, phrase
 
 T = TypeVar("T")
 Card: TypeAlias = dict[str, Any]
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "sbtrpo" / "benchmark" / "results"
-EPOCHS = 50
-"""To a row of `stalls`."""
 BEFORE = {0.75: slice(206, 214), 0.85: slice(212, 220)}
 """The last eight epochs of `control` before first hits begin, by the share of the run after which they do."""
 AFTER = slice(223, 228)
@@ -50,8 +50,6 @@ SAFE = 0.9
 UPDATED = slice(13, 15)
 """Epochs after thirteen and fourteen updates, with which the shortest runs of `equal_updates` end."""
 MEASURES = ("reward", "safety_probability", "safe_reward", "cost")
-RIGHT = 90
-"""Degrees: an update that is further from reward's gradient loses reward."""
 MARKS = (2, 5, 10, 20, 50, 80, 100)
 """Millions of steps after which `by_steps` looks."""
 RECENT = 400_000
@@ -90,32 +88,6 @@ def by_name(make: Callable[[Runs], Table], runs: Runs) -> Table:
         rows.append([Cell("" if task.text == last else paper.tasks()[task.text]), *cells])
         last = task.text
     return replace(table, columns=["", *table.columns[1:]], rows=rows)
-
-
-def stalls(runs: Runs) -> Table:
-    """Reward, safety and the share of updates that were rejected, of every run by its epochs."""
-    found = sorted(runs.usual, key=lambda run: (run.seed, not run.variant.plain))
-    last = max(len(run.columns["epoch"]) for run in found)
-    rows = []
-    for first in range(0, last, EPOCHS):
-        row = [Cell(f"{first + 1} to {min(first + EPOCHS, last)}")]
-        for run in found:
-            row += _stretch(run, slice(first, first + EPOCHS))
-        rows.append(row)
-    columns = ["epochs"]
-    for run in found:
-        title = "as published" if run.variant.plain else "corrected"
-        columns += [f"{title}, seed {run.seed}: reward", "safety prob.", "rejected"]
-    return Table("stalls", "Updates that were rejected", columns, rows)
-
-
-def _stretch(run: Run, epochs: slice) -> list[Cell]:
-    reward, safety, step = (run.column(name)[epochs] for name in ("reward", "safety_probability", "accepted_step"))
-    if not len(reward):
-        return [Cell()] * 3
-    rejected = np.mean(step == 0)
-    texts = (number(reward.mean()), f"{safety.mean():.2f}", f"{rejected:.0%}".replace("%", " %"))
-    return [Cell(text, value=0) for text in texts]
 
 
 def holding(runs: Runs) -> Table:
@@ -187,18 +159,6 @@ def _so_far(counted: Sequence[Run]) -> str:
     return f" ({facts})" if facts else ""
 
 
-def distances(runs: Runs) -> Table:
-    """How far our means are from the paper's, in its deviations, by task and measure; bold beyond two of them."""
-    found: dict[str, dict[str, Cell]] = {}
-    for cell in comparisons(runs):
-        if cell.table == "main":
-            far = cell.verdict in ("better", "worse")
-            found.setdefault(cell.task, {})[cell.metric] = Cell(f"{cell.distance:+z.1f}", value=0, bold=far)
-    measures = [paper.PRODUCT, *(name for name in MEASURES if name != "safe_reward")]
-    rows = [[Cell(task), *(cells.get(name, Cell()) for name in measures)] for task, cells in found.items()]
-    return Table("distances", "Distances to the paper", ["task", *(paper.TITLES[name] for name in measures)], rows)
-
-
 def asides(runs: Runs, tasks: Sequence[str]) -> Table:
     """Methods with other settings, each behind its published one; what ran with one alone on a task is left out."""
     rows = []
@@ -224,23 +184,6 @@ def with_nothing(runs: Runs) -> Table:
     table = overall(runs)
     cells = [Cell(text, value=0) for text in (f"{worth:.2f}", "1.00", str(len(ran.tasks)), "")]
     return replace(table, rows=[*table.rows, [Cell("doing nothing"), *cells]])
-
-
-def turns(runs: Runs) -> Table:
-    """How updates lie to both gradients, by task and method: medians, and the share that reward can gain from."""
-    rows = []
-    for task in runs.tasks:
-        to_cost = by_method(runs, task, "angle_c")
-        for variant, to_reward in by_method(runs, task, "angle_r").items():
-            texts = (
-                f"{len(to_reward):,}",
-                f"{np.median(to_reward):.0f}°",
-                f"{np.mean(to_reward < RIGHT):.0%}".replace("%", " %"),
-                f"{np.median(to_cost[variant]):.0f}°",
-            )
-            rows.append([Cell(task), Cell(variant.title), *(Cell(text, value=0) for text in texts)])
-    heads = ["to reward's gradient", "below 90°", "to cost's descent"]
-    return Table("turns", "Angles of updates", ["task", "method", "accepted updates", *heads], rows)
 
 
 def trained_on(runs: Runs, told: Sequence[str]) -> Table:
@@ -399,12 +342,19 @@ def of_any_length(make: Callable[[Runs], T], runs: Runs, tasks: Sequence[str]) -
     return on_tasks(make, replace(runs, usual=[*runs.usual, *runs.long], long=[]), tasks)
 
 
+def headed(make: Callable[[Runs], Table], runs: Runs) -> Table:
+    """A table of pairs with the paper's names of tasks above them."""
+    table = make(runs)
+    return replace(table, groups=[(paper.tasks().get(task, task), span) for task, span in table.groups])
+
+
 def renamed(make: Callable[[Runs], Table], runs: Runs) -> Table:
     """A table of methods with other names of them."""
     table = make(runs)
     return replace(table, rows=[[replace(name, text=NAMES[name.text]), *cells] for name, *cells in table.rows])
 
 
+TASKS = list(paper.tasks())
 NAMES = {
     "SB-TRPO": "as published, here", "SB-TRPO, annealed": "400 worlds", "SB-TRPO, growing": "growing",
     "SB-TRPO, first hits": "first hits", "SB-TRPO, late hits": "late hits",
@@ -449,16 +399,31 @@ BLOCKS = (
     Block("docs/policies.md", "policies", policies),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
     Block("docs/results.md", "distances", partial(by_name, distances), ("published",)),
-    Block("docs/results.md", "main", crowd, ("main_2m",)),
+    *(
+        Block(
+            "docs/results.md",
+            f"main_{half}_{k}",
+            partial(headed, partial(on_tasks, partial(papers, half=half), tasks=tasks)),
+            ("main_2m",),
+        )
+        for half, (k, tasks) in itertools.product(HALVES, enumerate((TASKS[:4], TASKS[4:])))
+    ),
     Block("docs/results.md", "overall", with_nothing, ("main_2m",)),
+    Block("docs/results.md", "cells", crowd_distances, ("main_2m",)),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
+    Block("docs/results.md", "errors", partial(by_name, errors), ("published",)),
     Block("docs/results.md", "asides", partial(by_name, partial(asides, tasks=ASIDE)), ("main_2m", "variants_2m")),
     Block("docs/results.md", "cpo", stalls, ("cpo_hopper",)),
+    *(
+        Block("docs/results.md", f"four_{half}", partial(headed, partial(papers, half=half)), ("circle_hopper",))
+        for half in HALVES
+    ),
 )
 GREW = "By worlds an update: what safe episodes earn, and how many are safe"
 POLISHED = "From policies of 20 million steps, trained on"
 PICTURES = {
     "safety_planes": (partial(finished, safety_planes), LONG),
+    "methods": (partial(safety_planes, printed=False), ("main_2m",)),
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "budget": (partial(of_any_length, partial(progress, title=GREW, names=WORLDS), tasks=TWO), BUDGET),
@@ -470,6 +435,7 @@ PICTURES = {
     "holds": (partial(what_holds, task="SafetyPointGoal2-v0"), LONG),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
     "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
+    "model_errors": (model_errors, ("published",)),
 }
 """In `docs/images`: what draws each, and of which runs."""
 
