@@ -363,10 +363,13 @@ LAST_15 = {**NAMES, "SB-TRPO, late hits": "first hits in the last 15 %"}
 FIVE_TIMES = {**NAMES, "SB-TRPO, late hits": "late hits, 100 M steps"}
 LONG = ("published", "large_batches", "growing", "late_hits")
 LONGER = ("late_hits_100m",)
-MANY = ("many_worlds", "button_worlds")
 BUDGET = ("published", "budget", "large_batches")
 TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
 """Tasks of unlike kind, on which `budget` ran."""
+BUTTON = ("SafetyPointButton2-v0",)
+RARE = ("SafetyCarCircle2-v0", "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
+"""Tasks whose trained policies hardly violate."""
+OFTEN = tuple(task for task in TASKS if task not in RARE)
 OFF = ("betas", "off_policy")
 PUSH_AND_GOAL = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0")
 ASIDE = ("SafetyPointGoal2-v0", "SafetyCarCircle2-v0")
@@ -390,11 +393,11 @@ BLOCKS = (
     Block("docs/batches.md", "reproduced", partial(finished, partial(renamed, overall)), ("published", "late_hits")),
     Block("docs/batches.md", "longer", partial(by_name, partial(beside, names=FIVE_TIMES)), LONGER),
     Block("docs/batches.md", "steps", partial(by_name, partial(of_any_length, by_steps, tasks=TWO)), BUDGET),
-    Block("docs/batches.md", "betas", partial(by_name, frontiers), ("betas",)),
-    Block("docs/batches.md", "rare", partial(by_name, frontiers), ("betas_rare",)),
+    Block("docs/batches.md", "betas", partial(by_name, partial(on_tasks, frontiers, tasks=OFTEN)), ("betas",)),
+    Block("docs/batches.md", "rare", partial(by_name, partial(on_tasks, frontiers, tasks=RARE)), ("betas",)),
     Block("docs/batches.md", "off_policy", partial(by_name, partial(on_tasks, estimates, tasks=PUSH_AND_GOAL)), OFF),
-    Block("docs/batches.md", "updates", partial(by_name, equal_updates), MANY),
-    Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), MANY),
+    Block("docs/batches.md", "updates", partial(by_name, equal_updates), ("polished",)),
+    Block("docs/batches.md", "many", partial(by_name, partial(trained_on, told=("num_envs",))), ("polished",)),
     Block("docs/batches.md", "holding", partial(by_name, holding), LONG),
     Block("docs/policies.md", "policies", policies),
     Block("docs/results.md", "published", partial(by_name, partial(beside, names=NAMES)), ("published",)),
@@ -427,11 +430,14 @@ PICTURES = {
     "progress": (progress, LONG),
     "progress_100m": (progress, LONGER),
     "budget": (partial(of_any_length, partial(progress, title=GREW, names=WORLDS), tasks=TWO), BUDGET),
-    "betas": (beta_frontier, ("betas",)),
-    "betas_rare": (beta_frontier, ("betas_rare",)),
+    "betas": (partial(on_tasks, beta_frontier, tasks=OFTEN), ("betas",)),
+    "betas_rare": (partial(on_tasks, beta_frontier, tasks=RARE), ("betas",)),
     "betas_off_policy": (partial(on_tasks, beta_frontier, tasks=PUSH_AND_GOAL), OFF),
-    "many_worlds": (partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), ("many_worlds",)),
-    "button_worlds": (partial(progress, title=POLISHED), ("button_worlds",)),
+    "many_worlds": (
+        partial(on_tasks, partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), tasks=set(TASKS) - {*BUTTON}),
+        ("polished",),
+    ),
+    "button_worlds": (partial(on_tasks, partial(progress, title=POLISHED), tasks=BUTTON), ("polished",)),
     "holds": (partial(what_holds, task="SafetyPointGoal2-v0"), LONG),
     "angles_reward": (partial(angles, gradient="reward"), ("main_2m",)),
     "angles_cost": (partial(angles, gradient="cost"), ("main_2m",)),
