@@ -146,17 +146,19 @@ def crowd(runs: Runs) -> Table:
         row = [Cell(variant.title)]
         for task, cells in pairs.items():
             earned, safe = cells[variant]
-            text = f"{earned.text} @ {safe.text}{_so_far(runs.counted(task, variant))}" if earned.numeric else ""
+            counted = runs.counted(task, variant)
+            alone = "1 seed" if len(counted) == 1 else ""
+            text = f"{earned.text} @ {safe.text}{_so_far(counted, alone)}" if earned.numeric else ""
             row.append(replace(earned, text=text, std=""))
         rows.append(row)
     return Table("crowd", "All methods on all tasks", ["method", *(paper.tasks()[task] for task in runs.tasks)], rows)
 
 
-def _so_far(counted: Sequence[Run]) -> str:
-    """How many steps runs have that are not finished, and that there is only one."""
+def _so_far(counted: Sequence[Run], *facts: str) -> str:
+    """How many steps runs have that are not finished, and other facts."""
     steps = "" if counted[0].finished else f"{min(run.steps for run in counted) / 1e6:.1f} M"
-    facts = ", ".join(filter(None, (steps, "1 seed" if len(counted) == 1 else "")))
-    return f" ({facts})" if facts else ""
+    told = ", ".join(filter(None, (steps, *facts)))
+    return f" ({told})" if told else ""
 
 
 def asides(runs: Runs, tasks: Sequence[str]) -> Table:
@@ -374,6 +376,8 @@ OFF = ("betas", "off_policy")
 PUSH_AND_GOAL = ("SafetyPointPush2-v0", "SafetyPointGoal2-v0")
 ASIDE = ("SafetyPointGoal2-v0", "SafetyCarCircle2-v0")
 """Tasks of `variants_2m`."""
+FAR = ("SafetyPointGoal2-v0", "SafetyCarCircle2-v0", "SafetyHopperVelocity-v1")
+"""Tasks of `far_cells`."""
 WORLDS = {
     "SB-TRPO": "20 worlds, as published", **{
         f"SB-TRPO, annealed, {worlds:,} worlds, target_kl = {radius}": f"{worlds:,} worlds"
@@ -413,6 +417,7 @@ BLOCKS = (
     ),
     Block("docs/results.md", "overall", with_nothing, ("main_2m",)),
     Block("docs/results.md", "cells", crowd_distances, ("main_2m",)),
+    Block("docs/results.md", "far", partial(by_name, partial(asides, tasks=FAR)), ("main_2m", "far_cells")),
     Block("docs/results.md", "angles", partial(by_name, turns), ("main_2m",)),
     Block("docs/results.md", "errors", partial(by_name, errors), ("published",)),
     Block("docs/results.md", "asides", partial(by_name, partial(asides, tasks=ASIDE)), ("main_2m", "variants_2m")),

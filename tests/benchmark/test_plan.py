@@ -75,7 +75,7 @@ def test_a_setting_that_does_not_concern_an_algorithm_is_not_part_of_its_runs() 
         ("main_2m", 8 * 12 * 2),
         ("variants_2m", 2 * 2 * (5 + 2 + 2)),
         ("cpo_hopper", 2 * 2),
-        ("far_cells", 2 * (2 + 1 + 1)),
+        ("far_cells", 2 * 2 + 1 + 2),
         ("ending", 2 * 2 * 2),
     ],
 )
