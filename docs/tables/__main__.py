@@ -154,10 +154,10 @@ def crowd(runs: Runs) -> Table:
     return Table("crowd", "All methods on all tasks", ["method", *(paper.tasks()[task] for task in runs.tasks)], rows)
 
 
-def _so_far(counted: Sequence[Run], *facts: str) -> str:
-    """How many steps runs have that are not finished, and other facts."""
+def _so_far(counted: Sequence[Run], alone: str = "") -> str:
+    """How many steps runs have that are not finished, and what to say of one alone."""
     steps = "" if counted[0].finished else f"{min(run.steps for run in counted) / 1e6:.1f} M"
-    told = ", ".join(filter(None, (steps, *facts)))
+    told = ", ".join(filter(None, (steps, alone)))
     return f" ({told})" if told else ""
 
 

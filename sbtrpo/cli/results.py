@@ -20,10 +20,11 @@ if TYPE_CHECKING:  # torch alone takes seconds
 HEADS = {"safe_reward": "safe reward", "safety_probability": "P(safe)", "reward": "reward", "cost": "cost"}
 LEGEND = (
     "Mean ± standard deviation over the last 20 epochs (400,000 steps of longer ones) of all seeds. * is the best"
-    " of its task in this table: of safe reward and reward, among what is safe in half of its episodes or more."
+    " of its task in this table: of safe reward and reward among what is safe in half of its episodes or more (where"
+    " none of these has a safe reward above 0, the safest), of P(safe) and cost among what has a (safe) reward above 0."
 )
 STYLES = (
-    " Dim: another method is at least as good in both of a pair; italic: safe in less than half of the episodes; red:"
+    " Dim: another row is at least as good in both of a pair; italic: safe in less than half of the episodes; red:"
     " reward below 0."
 )
 

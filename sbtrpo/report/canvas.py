@@ -123,7 +123,9 @@ def _of_256_colours(picture: io.BytesIO) -> bytes:
 
     small = io.BytesIO()
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, "png", optimize=True)
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+            small, "png", optimize=True, dpi=(PNG_DPI, PNG_DPI)
+        )
     return small.getvalue()
 
 

@@ -166,6 +166,29 @@ def test_the_table_of_all_methods_says_which_runs_are_not_finished_or_alone() ->
     assert [cell.bold for cell in table.rows[0][1:]] == [True, False]
 
 
+def test_the_table_of_distances_tells_which_far_cells_were_further_away_half_way() -> None:
+    def moves(algo: str, first: float, last: float) -> dict[str, Any]:
+        one = samples.run(GOAL, algo, epochs=60)
+        one["reward"] = np.repeat([first, last], 30)
+        return one | {"safety_probability": np.full(60, 0.68), "cost": np.full(60, 18.0)}
+
+    script = runpy.run_path(str(ROOT / "docs" / "tables"))
+    theirs = paper.main()["sb-trpo"][GOAL]["reward"]
+    for first, told in ((9.0, "1, 1"), (2.0, "1, 0")):
+        last = theirs.mean + 3 * theirs.std
+        row = next(row for row in script["crowd_distances"](of(moves("sb-trpo", first, last))).rows if row[-1].text)
+        assert texts(row)[1:] == ["reward", "+3.0", told]
+        assert row[2].bold
+
+
+def test_the_table_of_errors_has_the_middle_of_what_models_missed() -> None:
+    one = samples.run(GOAL, "sb-trpo", epochs=11)
+    one |= {"kl": np.full(11, 0.01), "kl_predicted": 0.01 * np.linspace(0.5, 1.5, 11)}
+    one |= {"kl_predicted_damped": np.full(11, 0.02), "accepted_step": np.ones(11)}
+    (row,) = runpy.run_path(str(ROOT / "docs" / "tables"))["errors"](of(one)).rows
+    assert texts(row)[3:] == ["+0.00 (-0.40 to +0.40)", "+1.00 (+1.00 to +1.00)"]
+
+
 def test_a_page_without_a_place_for_its_table_is_an_error() -> None:
     filled = runpy.run_path(str(ROOT / "docs" / "tables"))["filled"]
     page = "a\n<!-- table x -->\nold\n<!-- end of table -->\nb\n"

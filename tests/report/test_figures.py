@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from sbtrpo.report import figures, histograms, paper, planes
-from sbtrpo.report.canvas import line_style, line_styles, literal
+from sbtrpo.report.canvas import PNG_DPI, files, line_style, line_styles, literal
 from sbtrpo.report.runs import Variant, read_runs
 from sbtrpo.report.style import LOOKS, Look, look
 from sbtrpo.report.tables import Missing
@@ -222,3 +225,14 @@ def test_a_plane_for_each_task_has_every_method_and_the_papers_hollow() -> None:
     assert toy.axes[0].get_ylabel() == "safe reward"
     [legend] = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == {label for own in labels for label in own}
+    # Without the paper's points they are the safe reward everywhere.
+    alone = planes.safety_planes(runs, printed=False)
+    assert {axes.get_ylabel() for axes in alone.axes} == {"safe reward"}
+    assert [text.get_text() for text in alone.legends[0].get_texts()] == ["SB-TRPO", "SB-TRPO, annealed", "CPO"]
+
+
+def test_pictures_have_a_palette_and_their_resolution() -> None:
+    runs = read_runs(samples.table([samples.run(GOAL, "sb-trpo")]))
+    with Image.open(io.BytesIO(files(partial(planes.safety_planes, runs))["png"])) as picture:
+        assert picture.mode == "P"
+        assert picture.info["dpi"] == pytest.approx((PNG_DPI, PNG_DPI), abs=0.1)
