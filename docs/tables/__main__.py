@@ -369,6 +369,7 @@ BUDGET = ("published", "budget", "large_batches")
 TWO = ("SafetyPointGoal2-v0", "SafetyHopperVelocity-v1")
 """Tasks of unlike kind, on which `budget` ran."""
 BUTTON = ("SafetyPointButton2-v0",)
+OTHERS = tuple(task for task in TASKS if task not in BUTTON)
 RARE = ("SafetyCarCircle2-v0", "SafetyHopperVelocity-v1", "SafetySwimmerVelocity-v1")
 """Tasks whose trained policies hardly violate."""
 OFTEN = tuple(task for task in TASKS if task not in RARE)
@@ -439,7 +440,7 @@ PICTURES = {
     "betas_rare": (partial(on_tasks, beta_frontier, tasks=RARE), ("betas",)),
     "betas_off_policy": (partial(on_tasks, beta_frontier, tasks=PUSH_AND_GOAL), OFF),
     "many_worlds": (
-        partial(on_tasks, partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), tasks=set(TASKS) - {*BUTTON}),
+        partial(on_tasks, partial(progress, title=f"{POLISHED}, 1,600 worlds an update"), tasks=OTHERS),
         ("polished",),
     ),
     "button_worlds": (partial(on_tasks, partial(progress, title=POLISHED), tasks=BUTTON), ("polished",)),

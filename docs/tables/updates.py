@@ -76,5 +76,7 @@ def errors(runs: Runs) -> Table:
 
 
 def _middle(values: Floats) -> str:
+    if not len(values):  # a task on which the cost never changed
+        return ""
     low, median, high = np.quantile(values, [0.1, 0.5, 0.9])
     return f"{median:+z.2f} ({low:+z.2f} to {high:+z.2f})"
