@@ -38,13 +38,18 @@ def read_sources(paths: Sequence[Path], needs: Sequence[str] = ()) -> Sources:
     """The runs of all these folders and tables. Of copies of one run, the one that got furthest counts.
 
     Raises:
+        FileNotFoundError: where one of them is missing.
         ValueError: where a table has not all the columns that it `needs`.
     """
+    if missing := [path for path in paths if not path.exists()]:
+        raise FileNotFoundError(
+            f"there is no {missing[0]}; give folders that hold runs, or tables that `sbtrpo collect` made"
+        )
     files, folders = ([path for path in paths if path.is_file() == is_file] for is_file in (True, False))
     places, tables, notes = list(files), [read_table(file) for file in files], list[str]()
     for file, table in zip(files, tables, strict=True):
-        if missing := [name for name in needs if name not in table.column_names]:
-            raise ValueError(f"{file} is no table that `sbtrpo collect` made: it has no column {missing[0]}")
+        if lacks := [name for name in needs if name not in table.column_names]:
+            raise ValueError(f"{file} is no table that `sbtrpo collect` made: it has no column {lacks[0]}")
     if folders:
         collected = collect(*folders)
         places, tables, notes = [*places, folders[0]], [*tables, collected.table], collected.notes()

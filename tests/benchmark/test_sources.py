@@ -120,3 +120,10 @@ def test_a_copy_that_cannot_be_read_is_named_and_the_other_counts(order: int, tm
     assert set(found.table["run"].to_pylist()) == {good.relative_to(tmp_path / "good").as_posix()}
     assert found.table.num_rows == 2
     assert len([note for note in found.notes if "config.toml" in note]) == 1
+
+
+@pytest.mark.parametrize("name", ["none", "none.parquet"])
+def test_a_place_that_is_missing_is_named(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / "a", toy(), ROWS)
+    with pytest.raises(FileNotFoundError, match=f"there is no .*{name}; give folders that hold runs, or tables"):
+        read_sources([tmp_path / "a", tmp_path / name])
