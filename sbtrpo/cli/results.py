@@ -65,7 +65,7 @@ def results(
             console.print(_table(shown, of_task))
         about = runs if task is None else runs.on(task)
         notes = [f"much longer runs, which only the report shows: {len(about.long)}"] if about.long else []
-        for note in [*about.notes, *about.warnings(), *notes]:
+        for note in [*about.notes, *about.warnings([result.variant for result in of_table]), *notes]:
             say(note, "dim")
         for result in of_table if one else ():
             say(f"# {result.variant.title}{'' if task else f' on {result.task}'}", "dim")

@@ -233,27 +233,31 @@ class Runs:
         return Estimate(float(values.mean()), _deviation(values, ddof=1), len(values))
 
     @functools.cached_property
-    def misleading(self) -> dict[str, list[str]]:
-        """What to say of safe rewards that returns below zero make mislead, and on which tasks some do."""
-        found: dict[str, list[str]] = {}
+    def misleading(self) -> dict[tuple[str, Variant], str]:
+        """What to say of safe rewards that returns below zero make mislead, by task and variant."""
+        found = {}
         for task, variant in itertools.product(self.tasks, self.variants):
             pooled = [self.pooled(task, variant, name) for name in ("reward", "safety_probability", "safe_reward")]
             words = misleading(*(math.nan if estimate is None else estimate.mean for estimate in pooled))
-            if words and task not in found.setdefault(words, []):
-                found[words].append(task)
+            if words:
+                found[task, variant] = words
         return found
 
     @property
     def below_zero(self) -> set[str]:
         """The tasks on which some safe rewards mislead."""
-        return {task for tasks in self.misleading.values() for task in tasks}
+        return {task for task, _ in self.misleading}
 
-    def warnings(self) -> list[str]:
-        """What a reader must know to judge the numbers."""
-        found = {words: list(tasks) for words, tasks in self.misleading.items()}
-        for task, variant in itertools.product(self.tasks, self.variants):
+    def warnings(self, variants: Sequence[Variant] | None = None) -> list[str]:
+        """What a reader must know to judge the numbers, of these variants or all."""
+        shown = self.variants if variants is None else variants
+        found: dict[str, dict[str, None]] = {}
+        for (task, variant), words in self.misleading.items():
+            if variant in shown:
+                found.setdefault(words, {})[task] = None
+        for task, variant in itertools.product(self.tasks, shown):
             if self.of(task, variant) and self.setting(task, variant, "end_at_violation"):
-                found.setdefault(CUT_SHORT, []).append(f"{variant.title} on {task}")
+                found.setdefault(CUT_SHORT, {})[f"{variant.title} on {task}"] = None
         return [f"{', '.join(places)}: {words}" for words, places in found.items()]
 
     def curve(self, task: str, variant: Variant, metric: str, window: int = SMOOTHING) -> Curve | None:

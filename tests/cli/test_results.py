@@ -19,6 +19,7 @@ from sbtrpo.cli import app as cli
 from sbtrpo.report import paper, tables
 from sbtrpo.report.results import RESULTS, chosen, read_results
 from sbtrpo.runs.folder import default_path
+from sbtrpo.runs.judgement import BELOW_ZERO
 from tests.report import samples
 
 TABLE = RESULTS / "circle_hopper.parquet"
@@ -162,6 +163,14 @@ def test_one_task_has_the_notes_that_are_its_own(tmp_path: Path, capsys: pytest.
     assert ("gamma = 0.9" in both, "gamma = 0.8" in both) == (True, True)
     assert ("gamma = 0.9 (SB-TRPO)" in one, "gamma = 0.8" in one) == (True, False)
     assert ("not finished: 1 of 2" in both, "not finished" in one) == (True, False)
+
+
+def test_one_method_has_the_warnings_that_are_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, cpo = samples.run(GOAL, "sb-trpo", epochs=3), samples.run(GOAL, "cpo", epochs=3)
+    table = kept(tmp_path / "table.parquet", ours, cpo | {"safe_reward": [-1.0] * 3})
+    warned = [BELOW_ZERO in told(capsys, GOAL, *one, "--results", table) for one in ((), ("--algo", "cpo"))]
+    assert warned == [True, True]
+    assert BELOW_ZERO not in told(capsys, GOAL, "--algo", "sb-trpo", "--results", table)
 
 
 def test_a_single_epoch_has_no_deviation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
