@@ -43,7 +43,7 @@ def read_sources(paths: Sequence[Path], needs: Sequence[str] = ()) -> Sources:
     """
     if missing := [path for path in paths if not path.exists()]:
         raise FileNotFoundError(
-            f"there is no file or folder {missing[0]}; give folders that hold runs, or tables that `sbtrpo collect` made"
+            f"there is no file or folder {missing[0]}; give folders of runs, or tables that `sbtrpo collect` made"
         )
     files, folders = ([path for path in paths if path.is_file() == is_file] for is_file in (True, False))
     places, tables, notes = list(files), [read_table(file) for file in files], list[str]()
